@@ -1,0 +1,1 @@
+"""Moving batches between machines: recipe, splits, passes, driver, reports, command line. The only room with Beam."""
