@@ -1,0 +1,133 @@
+"""Markers and manifests: what of a pass is finished, and with which bytes.
+
+A pass consists of units (a split, a hash range, a shard group). A unit publishes its files and then its *marker*, so a
+restart skips what is marked and a unit killed half-way counts for nothing. When all units are marked, the *manifest* folds
+the markers in unit order; it holds no clock, host or worker, so equal work gives equal bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from shards.errors import IncompleteError
+from shards.store import FileEntry, Store
+
+MANIFEST_FORMAT: Final = 1
+
+
+def digest_of(value: Any) -> str:
+    """Give the sha256, in hex, of a JSON-able value in canonical form: keys sorted, no blanks."""
+    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Marker:
+    """A finished unit: the digest of the pass it belongs to, its files by kind, and its statistics (JSON-able)."""
+
+    unit: str
+    digest: str
+    files: Mapping[str, FileEntry]
+    statistics: Mapping[str, Any]
+
+
+class PassFolder:
+    """One pass's folder in the store: ``{name}/{kind}/...`` files, ``{name}/markers/{unit}.json``, ``{name}/manifest.json``."""
+
+    def __init__(self, store: Store, name: str, digest: str) -> None:
+        self.store, self.name, self.digest = store, name, digest
+
+    def _marker_path(self, unit: str) -> str:
+        return f"{self.name}/markers/{unit}.json"
+
+    def commit(self, unit: str, files: Mapping[str, FileEntry], statistics: Mapping[str, Any]) -> None:
+        """Write a unit's marker, after all its files are published."""
+        value = {
+            "unit": unit,
+            "digest": self.digest,
+            "files": {kind: asdict(entry) for kind, entry in sorted(files.items())},
+            "statistics": statistics,
+        }
+        self.store.write_json(self._marker_path(unit), value)
+
+    def marker(self, unit: str) -> Marker | None:
+        """Give a unit's marker; None unless it is of this digest and every file it names is there in full size."""
+        path = self._marker_path(unit)
+        if not self.store.exists(path):
+            return None
+        value = self.store.read_json(path)
+        if value["digest"] != self.digest:
+            return None
+        files = {kind: FileEntry(**entry) for kind, entry in value["files"].items()}
+        if any(self.store.size(entry.path) != entry.size for entry in files.values()):
+            return None
+        return Marker(unit, self.digest, files, value["statistics"])
+
+    def require(self, unit: str) -> Marker:
+        """Give a unit's marker.
+
+        Raises:
+            IncompleteError: if the unit is not finished.
+        """
+        if (found := self.marker(unit)) is None:
+            raise IncompleteError(
+                f"unit {unit} of pass {self.name} is not finished",
+                place=self.store.root,
+                remedy="Run the recipe again; finished work is kept",
+            )
+        return found
+
+    def pending(self, units: Iterable[str]) -> list[str]:
+        """Give those units that have no valid marker, in order."""
+        return [unit for unit in units if self.marker(unit) is None]
+
+    def is_finished(self) -> bool:
+        """Tell whether the manifest is there with this digest, and all files it names in full size."""
+        path = f"{self.name}/manifest.json"
+        if not self.store.exists(path):
+            return False
+        manifest = self.store.read_json(path)
+        if manifest.get("digest") != self.digest:
+            return False
+        return all(self.store.size(f["path"]) == f["size"] for u in manifest["units"] for f in u["files"].values())
+
+    def finish(self, units: Sequence[str], statistics: Mapping[str, Any] | None = None) -> None:
+        """Fold the markers into the manifest, and remove files of the pass that no marker names.
+
+        Raises:
+            IncompleteError: if a unit is not finished.
+        """
+        markers = [self.require(unit) for unit in units]
+        value = {
+            "format": MANIFEST_FORMAT,
+            "pass": self.name,
+            "digest": self.digest,
+            "statistics": dict(statistics or {}),
+            "units": [
+                {"unit": m.unit, "files": {k: asdict(f) for k, f in m.files.items()}, "statistics": m.statistics}
+                for m in markers
+            ],
+        }
+        self.store.write_json(f"{self.name}/manifest.json", value)
+        wanted = {f.path for m in markers for f in m.files.values()}
+        wanted |= {self._marker_path(unit) for unit in units} | {f"{self.name}/manifest.json"}
+        for path in self.store.list(self.name):
+            if path not in wanted:
+                self.store.delete(path)
+
+    def manifest(self) -> dict[str, Any]:
+        """Give the manifest's value.
+
+        Raises:
+            IncompleteError: if the pass is not finished with this digest.
+        """
+        if not self.is_finished():
+            raise IncompleteError(
+                f"pass {self.name} is not finished", place=self.store.root, remedy="Run the recipe again"
+            )
+        value: dict[str, Any] = self.store.read_json(f"{self.name}/manifest.json")
+        return value

@@ -1,0 +1,217 @@
+"""Where a run's files live: one class over pyarrow's file systems, used by curation and training alike.
+
+Local folders, S3, GCS and Azure come with pyarrow; any other scheme goes through its fsspec handler. A file appears
+whole or not at all, under a name that holds its content's hash, so repeated attempts converge on one name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, Final, cast
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from shards.errors import IncompleteError, UserError
+
+SCRATCH: Final = ".scratch"
+"""Folder for files not published yet; whatever a killed run leaves there is no part of any output."""
+
+_HASH_CHARS: Final = 16
+_READ_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """A published file: path relative to the store's root, sha256 in hex, size in bytes, rows of its table."""
+
+    path: str
+    sha256: str
+    size: int
+    rows: int
+
+
+def file_system(uri: str) -> tuple[pafs.FileSystem, str]:
+    """Give (file system, path in it) of a local path or a URI.
+
+    Raises:
+        UserError: if no file system for the scheme is at hand.
+    """
+    scheme, separator, rest = uri.partition("://")
+    if not separator:
+        return pafs.LocalFileSystem(), os.path.abspath(uri)
+    try:
+        return cast(tuple[pafs.FileSystem, str], pafs.FileSystem.from_uri(uri))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        pass
+    try:
+        import fsspec  # noqa: PLC0415 -- only needed for schemes that pyarrow does not know
+
+        return pafs.PyFileSystem(pafs.FSSpecHandler(fsspec.filesystem(scheme))), rest
+    except (ImportError, ValueError) as error:
+        raise UserError(
+            f"no file system for {scheme}://",
+            place=uri,
+            remedy=f"Install fsspec and its handler for {scheme}, or use a local path ({error})",
+        ) from error
+
+
+def open_input(uri: str) -> BinaryIO:
+    """Open a source for reading in sequence, as bytes. The caller closes it.
+
+    Raises:
+        OSError: if it is missing or cannot be read.
+    """
+    fs, path = file_system(uri)
+    # Uncompressed always: readers look at the bytes themselves, a name's ending may lie.
+    return cast(BinaryIO, fs.open_input_file(path))
+
+
+class Store:
+    """A folder of output, on any file system. Paths given to it are relative, with ``/``, and never lead out of it."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = os.fspath(root)
+        self._fs, self._base = file_system(self.root)
+        self.is_local = isinstance(self._fs, pafs.LocalFileSystem)
+
+    def _full(self, path: str) -> str:
+        parts = PurePosixPath(path)
+        if parts.is_absolute() or ".." in parts.parts or "\\" in path or not path:
+            raise UserError(f"the path {path!r} leads out of its folder", place=self.root)
+        full = f"{self._base.rstrip('/')}/{path}"
+        if self.is_local and not Path(full).resolve().is_relative_to(Path(self._base).resolve()):
+            raise UserError(f"the path {path!r} leads out of its folder by a link", place=self.root)
+        return full
+
+    def local_path(self, path: str) -> Path | None:
+        """Give the local path for memory mapping, None where the store is remote."""
+        return Path(self._full(path)) if self.is_local else None
+
+    def exists(self, path: str) -> bool:
+        """Tell whether a file is there."""
+        return bool(self._fs.get_file_info(self._full(path)).type == pafs.FileType.File)
+
+    def size(self, path: str) -> int | None:
+        """Give the size in bytes, None where there is no such file."""
+        info = self._fs.get_file_info(self._full(path))
+        return cast(int, info.size) if info.type == pafs.FileType.File else None
+
+    def list(self, folder: str) -> list[str]:
+        """Give the relative paths of all files below ``folder``, sorted; none if it is missing."""
+        selector = pafs.FileSelector(self._full(folder), allow_not_found=True, recursive=True)
+        prefix = len(self._base.rstrip("/")) + 1
+        found = (info for info in self._fs.get_file_info(selector) if info.type == pafs.FileType.File)
+        return sorted(info.path[prefix:] for info in found)
+
+    def open(self, path: str) -> pa.NativeFile:
+        """Open a file for random access, memory-mapped where it is local.
+
+        Raises:
+            IncompleteError: if it is missing.
+        """
+        full = self._full(path)
+        try:
+            return pa.memory_map(full) if self.is_local else self._fs.open_input_file(full)
+        except FileNotFoundError as error:
+            raise IncompleteError(
+                f"{path} is missing", place=self.root, remedy="Run the recipe again; finished work is kept"
+            ) from error
+
+    def read_bytes(self, path: str) -> bytes:
+        """Give a whole small file."""
+        with self.open(path) as file:
+            return cast(bytes, file.read())
+
+    def read_json(self, path: str) -> Any:
+        """Give a JSON file's value.
+
+        Raises:
+            IncompleteError: if it is missing or not JSON.
+        """
+        try:
+            return json.loads(self.read_bytes(path))
+        except ValueError as error:
+            raise IncompleteError(f"{path} is not JSON: {error}", place=self.root) from error
+
+    def write_bytes(self, path: str, data: bytes) -> None:
+        """Write a small file whole: temporary name, fsync and rename locally, one PUT elsewhere."""
+        full = self._full(path)
+        if not self.is_local:
+            self._fs.create_dir(str(PurePosixPath(full).parent), recursive=True)
+            with self._fs.open_output_stream(full) as out:
+                out.write(data)
+            return
+        with self.scratch() as folder:
+            temporary = folder / "file"
+            with temporary.open("wb") as out:
+                out.write(data)
+                out.flush()
+                os.fsync(out.fileno())
+            _replace(temporary, Path(full))
+
+    def write_json(self, path: str, value: Any) -> None:
+        """Write a value as JSON, keys in the order given: the same value gives the same bytes."""
+        self.write_bytes(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
+
+    def publish(self, local: Path, folder: str, stem: str, rows: int) -> FileEntry:
+        """Move a finished local file to ``folder/{stem}-{hash}{suffix}`` and give its entry."""
+        digest, size = hash_file(local)
+        path = f"{folder}/{stem}-{digest[:_HASH_CHARS]}{local.suffix}"
+        full = self._full(path)
+        if self.is_local:
+            with local.open("rb+") as file:
+                os.fsync(file.fileno())
+            _replace(local, Path(full))
+        else:
+            self._fs.create_dir(str(PurePosixPath(full).parent), recursive=True)
+            pafs.copy_files(str(local), full, source_filesystem=pafs.LocalFileSystem(), destination_filesystem=self._fs)
+            local.unlink()
+        return FileEntry(path, digest, size, rows)
+
+    def delete(self, path: str) -> None:
+        """Delete a file."""
+        self._fs.delete_file(self._full(path))
+
+    @contextlib.contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """Give a fresh local folder, on the store's own disk where it is local, and remove it afterwards."""
+        parent = None
+        if self.is_local:
+            parent = Path(self._base) / SCRATCH
+            parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=parent, prefix="w-", ignore_cleanup_errors=True) as folder:
+            yield Path(folder)
+
+    def clear_scratch(self) -> None:
+        """Remove what killed attempts left behind. Only for the one driver of a run, before it starts workers."""
+        if self.is_local and (folder := Path(self._base) / SCRATCH).is_dir():
+            self._fs.delete_dir(str(folder))
+
+
+def hash_file(path: Path) -> tuple[str, int]:
+    """Give (sha256 in hex, size in bytes) of a local file."""
+    digest, size = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        while chunk := file.read(_READ_BYTES):
+            digest.update(chunk)
+            size += len(chunk)
+    return digest.hexdigest(), size
+
+
+def _replace(temporary: Path, final: Path) -> None:
+    """Rename, durably: a machine that loses power after a marker is written must still hold what it marks."""
+    final.parent.mkdir(parents=True, exist_ok=True)
+    os.replace(temporary, final)
+    folder = os.open(final.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
