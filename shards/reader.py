@@ -1,0 +1,316 @@
+"""Reading token shards: memory-mapped, by domain, split and document number, and back from a token to its source.
+
+Documents are numbered through a domain's shards in manifest order: document ``d`` is row ``d - rows before`` of its
+shard. Nothing is read at opening but the ends of files, so billions of documents open in the time of their shards.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from shards.catalog import SPLITS, ShardCatalog, ShardEntry, Split, sha256_of
+from shards.errors import IncompleteError, UserError
+from shards.writer import COMPANION, DOCUMENTS_FORMAT, TOKENS_FORMAT
+
+MAX_OPEN_SHARDS: Final = 400
+"""Shards kept mapped at once; each holds a file descriptor or two, and 1,024 is the usual limit of a process."""
+
+Int64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class _Mapped:
+    """A shard's tokens in mapped memory: values (tokens,), offsets int64 (rows + 1,)."""
+
+    values: npt.NDArray[Any]
+    offsets: Int64Array
+
+
+@dataclass(frozen=True)
+class _Shelf:
+    """The shards of one domain and split; ``first`` int64 (shards + 1,) is the number of documents before each."""
+
+    entries: tuple[ShardEntry, ...]
+    first: Int64Array
+
+
+@dataclass(frozen=True)
+class Located:
+    """Where documents lie, each int64 of shape (n,): shard, token in the shard at which they start, their length."""
+
+    shard: Int64Array
+    start: Int64Array
+    length: Int64Array
+
+
+class ShardSet:
+    """The token shards of a run, opened with ``ShardSet.open``. Not thread-safe."""
+
+    def __init__(self, folder: Path, catalog: ShardCatalog) -> None:
+        self.folder = folder
+        self.catalog = catalog
+        self.domains = tuple(sorted(catalog.domains))
+        self.dtype = np.dtype(catalog.token_dtype)
+        self._shelves = {
+            (domain, split): _Shelf(entries, np.cumsum([0, *(entry.rows for entry in entries)], dtype=np.int64))
+            for domain in self.domains
+            for split in SPLITS
+            for entries in (catalog.domains[domain].entries(split),)
+        }
+        self._mapped: OrderedDict[str, _Mapped] = OrderedDict()
+
+    @classmethod
+    def open(cls, folder: Path, *, verify_checksums: bool = False) -> ShardSet:
+        """Open a folder that the write pass finished.
+
+        Checks every file's size, shape and metadata against the manifest; with ``verify_checksums`` also every byte.
+
+        Raises:
+            IncompleteError: if the manifest is missing or a file disagrees with it.
+            UserError: if the manifest names a path outside the folder.
+        """
+        shards = cls(folder, ShardCatalog.load(folder))
+        for domain, split in shards._shelves:
+            for entry in shards._shelves[domain, split].entries:
+                shards._check(domain, split, entry, verify_checksums)
+        return shards
+
+    def documents(self, domain: str, split: Split = "train") -> int:
+        """Give the number of documents of a domain."""
+        return int(self._shelf(domain, split).first[-1])
+
+    def token_count(self, domain: str, split: Split = "train") -> int:
+        """Give the tokens of a domain, end-of-text tokens included."""
+        return sum(entry.token_count for entry in self._shelf(domain, split).entries)
+
+    def shard_rows(self, domain: str, split: Split = "train") -> Int64Array:
+        """Give the documents in each shard, int64 of shape (shards,)."""
+        return np.diff(self._shelf(domain, split).first)
+
+    def locate(self, domain: str, split: Split, documents: Int64Array) -> Located:
+        """Find documents, int64 of shape (n,), in their shards by binary search.
+
+        Raises:
+            IndexError: if there is no such document.
+        """
+        shelf = self._shelf(domain, split)
+        if documents.size and not (documents.min() >= 0 and documents.max() < shelf.first[-1]):
+            raise IndexError(f"domain {domain!r} has {shelf.first[-1]} documents in {split}")
+        shard = np.searchsorted(shelf.first, documents, side="right") - 1
+        row = documents - shelf.first[shard]
+        start, length = np.empty_like(row), np.empty_like(row)
+        for index, members in _by_shard(shard):
+            offsets = self._map(shelf.entries[index]).offsets
+            start[members] = offsets[row[members]]
+            length[members] = offsets[row[members] + 1] - start[members]
+        return Located(shard, start, length)
+
+    def lengths(self, domain: str, split: Split = "train") -> Int64Array:
+        """Give the tokens of every document, int64 of shape (documents,), in shard order."""
+        shelf = self._shelf(domain, split)
+        parts = [np.diff(self._map(entry).offsets) for entry in shelf.entries]
+        return np.concatenate([np.empty(0, np.int64), *parts])
+
+    def tokens(self, domain: str, split: Split, document: int) -> npt.NDArray[Any]:
+        """Give a document's tokens: a read-only view of mapped memory, of shape (length,) in the shards' dtype."""
+        at = self.locate(domain, split, np.array([document], np.int64))
+        values = self._map(self._shelf(domain, split).entries[int(at.shard[0])]).values
+        return values[at.start[0] : at.start[0] + at.length[0]]
+
+    def gather(
+        self,
+        domain: str,
+        split: Split,
+        documents: Int64Array,
+        starts: Int64Array,
+        lengths: Int64Array,
+        out: npt.NDArray[Any],
+        places: Int64Array,
+    ) -> None:
+        """Copy spans of documents into a flat buffer.
+
+        ``lengths[i]`` tokens of ``documents[i]`` from its token ``starts[i]`` go to ``out[places[i]:]``.
+
+        All index arrays are int64 of shape (n,); ``out`` is one-dimensional of any integer dtype that holds a token.
+
+        Raises:
+            IndexError: if a span reaches beyond its document or the buffer.
+        """
+        at = self.locate(domain, split, documents)
+        if len(documents) and not (
+            starts.min() >= 0
+            and lengths.min() >= 0
+            and places.min() >= 0
+            and bool((starts + lengths <= at.length).all())
+            and int((places + lengths).max()) <= len(out)
+        ):
+            raise IndexError(f"a span of domain {domain!r} reaches beyond its document or the buffer")
+        entries = self._shelf(domain, split).entries
+        first = at.start + starts
+        for index, members in _by_shard(at.shard):
+            values = self._map(entries[index]).values
+            source, target = first[members], places[members]
+            # A copy per span beats one fancy index from about 100 tokens a span on, and never builds an index array.
+            for begin, end, place, stop in zip(
+                source.tolist(),
+                (source + lengths[members]).tolist(),
+                target.tolist(),
+                (target + lengths[members]).tolist(),
+                strict=True,
+            ):
+                out[place:stop] = values[begin:end]
+
+    def trace(self, domain: str, split: Split, document: int, token: int = 0) -> dict[str, Any]:
+        """Lead from a token of a document back to its source.
+
+        Gives domain, split, shard (file), row, token (in the document) and the companion's columns: doc_id, url,
+        content_hash, language, source_index, offset, tokens.
+
+        Raises:
+            IndexError: if there is no such document or token.
+        """
+        at = self.locate(domain, split, np.array([document], np.int64))
+        if not 0 <= token < at.length[0]:
+            raise IndexError(f"document {document} of domain {domain!r} has {at.length[0]} tokens, so none at {token}")
+        shelf = self._shelf(domain, split)
+        entry = shelf.entries[int(at.shard[0])]
+        row = document - int(shelf.first[int(at.shard[0])])
+        companion = _read_batch(self._path(entry.documents))
+        place = {"domain": domain, "split": split, "shard": entry.tokens, "row": row, "token": token}
+        source: dict[str, Any] = companion.slice(row, 1).to_pylist()[0]
+        return place | source
+
+    def trace_place(self, domain: str, split: Split, shard: int, token: int) -> dict[str, Any]:
+        """Lead from the ``token``-th token of a domain's ``shard``-th shard back to its source, by binary search.
+
+        Raises:
+            IndexError: if the shard has no such token.
+        """
+        shelf = self._shelf(domain, split)
+        offsets = self._map(shelf.entries[shard]).offsets
+        if not 0 <= token < offsets[-1]:
+            raise IndexError(f"shard {shelf.entries[shard].tokens} has {offsets[-1]} tokens, so none at {token}")
+        row = int(np.searchsorted(offsets, token, side="right")) - 1
+        return self.trace(domain, split, int(shelf.first[shard]) + row, token - int(offsets[row]))
+
+    def _shelf(self, domain: str, split: Split) -> _Shelf:
+        try:
+            return self._shelves[domain, split]
+        except KeyError:
+            raise UserError(
+                f"the shards have no domain {domain!r}",
+                place=str(self.folder),
+                remedy=f"They have {', '.join(self.domains) or 'none'}",
+            ) from None
+
+    def _path(self, relative: str) -> Path:
+        return safe_path(self.folder, relative)
+
+    def _map(self, entry: ShardEntry) -> _Mapped:
+        mapped = self._mapped.get(entry.tokens)
+        if mapped is None:
+            mapped = _map_tokens(self._path(entry.tokens))
+            self._mapped[entry.tokens] = mapped
+            if len(self._mapped) > MAX_OPEN_SHARDS:
+                # Views handed out keep their mapping alive; only the unused ones close.
+                self._mapped.popitem(last=False)
+        else:
+            self._mapped.move_to_end(entry.tokens)
+        return mapped
+
+    def _check(self, domain: str, split: Split, entry: ShardEntry, verify_checksums: bool) -> None:
+        identity = {"domain": domain, "tokenizer": self.catalog.tokenizer, "split": split}
+        for relative, size, digest, format_name in (
+            (entry.tokens, entry.tokens_bytes, entry.tokens_sha256, TOKENS_FORMAT),
+            (entry.documents, entry.documents_bytes, entry.documents_sha256, DOCUMENTS_FORMAT),
+        ):
+            path = self._path(relative)
+            if not path.is_file():
+                raise _damaged(path, "is missing")
+            if path.stat().st_size != size:
+                raise _damaged(path, f"has {path.stat().st_size} bytes, not {size}")
+            if verify_checksums and sha256_of(path) != digest:
+                raise _damaged(path, "does not have the checksum of its content")
+            batch = _read_batch(path)
+            wanted = {"headrace.format": format_name, **identity}
+            found = {key.decode(): value.decode() for key, value in (batch.schema.metadata or {}).items()}
+            if found != wanted:
+                raise _damaged(path, f"says it is {found}, not {wanted}")
+            if batch.num_rows != entry.rows:
+                raise _damaged(path, f"has {batch.num_rows} documents, not {entry.rows}")
+            if format_name == DOCUMENTS_FORMAT and batch.schema.remove_metadata() != COMPANION:
+                raise _damaged(path, "does not have the columns of a companion")
+        mapped = self._map(entry)
+        if mapped.values.dtype != self.dtype or len(mapped.values) != entry.token_count:
+            raise _damaged(
+                self._path(entry.tokens),
+                f"has {len(mapped.values)} tokens of {mapped.values.dtype}, not {entry.token_count} of {self.dtype}",
+            )
+        if verify_checksums and entry.rows and int(np.diff(mapped.offsets).min()) < 0:
+            raise _damaged(self._path(entry.tokens), "has offsets that go back")
+
+
+def safe_path(folder: Path, relative: str) -> Path:
+    """Give the path of a file that a manifest names, once it is sure to lie inside the manifest's folder.
+
+    Raises:
+        UserError: if it is absolute, climbs with "..", or leads outside through a link.
+    """
+    pure = PurePosixPath(relative)
+    root = folder.resolve()
+    plain = bool(relative) and "\0" not in relative and not pure.is_absolute() and ".." not in pure.parts
+    path = (root / pure).resolve() if plain else root
+    if not plain or not path.is_relative_to(root):
+        raise UserError(
+            f"the manifest names {relative!r}, which is outside its folder",
+            place=str(folder),
+            remedy="Do not read shards whose manifest was tampered with",
+        )
+    return path
+
+
+def _by_shard(shard: Int64Array) -> list[tuple[int, Int64Array]]:
+    """Give (shard, positions of its members) for every shard that occurs, ascending."""
+    if not len(shard):
+        return []
+    order = np.argsort(shard, kind="stable")
+    cuts = np.flatnonzero(np.diff(shard[order])) + 1
+    return [(int(shard[members[0]]), members) for members in np.split(order, cuts)]
+
+
+def _read_batch(path: Path) -> pa.RecordBatch:
+    try:
+        reader = pa.ipc.open_file(pa.memory_map(str(path)))
+        if reader.num_record_batches != 1:
+            raise _damaged(path, f"has {reader.num_record_batches} record batches, not one")
+        return reader.get_batch(0)
+    except pa.ArrowException as error:
+        raise _damaged(path, f"is no Arrow file ({error})") from None
+
+
+def _map_tokens(path: Path) -> _Mapped:
+    batch = _read_batch(path)
+    kinds = (pa.large_list(pa.uint16()), pa.large_list(pa.uint32()))
+    if batch.schema.names != ["tokens"] or batch.schema.field(0).type not in kinds or batch.column(0).null_count:
+        raise _damaged(path, "does not have the one column of a token shard")
+    column = batch.column(0)
+    offsets = column.offsets.to_numpy()
+    values = column.values.to_numpy(zero_copy_only=True)
+    if offsets[0] != 0 or offsets[-1] != len(values):
+        raise _damaged(path, f"has offsets from {offsets[0]} to {offsets[-1]} over {len(values)} tokens")
+    return _Mapped(values, offsets)
+
+
+def _damaged(path: Path, what: str) -> IncompleteError:
+    return IncompleteError(
+        f"the shard {path.name} {what}",
+        place=str(path),
+        remedy="Delete it and run the recipe again: only what is missing is written anew",
+    )

@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shards import reader
+from shards.catalog import CATALOG_NAME, DomainShards, ShardCatalog, describe
+from shards.errors import IncompleteError, UserError
+from shards.reader import ShardSet, safe_path
+from shards.writer import ShardWriter
+
+END = 0
+Texts = list[list[int]]
+
+
+def build(folder: Path, shards: list[Texts], *, vocab_size: int = 500, held_out: Texts | None = None) -> ShardSet:
+    """Write one domain, "web": a list of shards, each a list of documents, each a list of tokens."""
+    entries, held, doc_id = [], [], 0
+    for index, texts in enumerate([*shards, *([held_out] if held_out is not None else [])]):
+        split = "train" if index < len(shards) else "held_out"
+        target = ShardWriter(
+            folder,
+            domain="web",
+            split=split,
+            vocab_size=vocab_size,
+            end_of_text=END,
+            tokenizer_digest="t",
+            name=f"{index}",
+        )
+        ids = np.arange(doc_id, doc_id + len(texts))
+        doc_id += len(texts)
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "doc_id": pa.array(ids),
+                "url": pa.array([f"https://example.org/{i}" for i in ids], pa.string()),
+                "content_hash": pa.nulls(len(texts), pa.binary(16)),
+                "language": pa.array(["en"] * len(texts), pa.string()),
+                "source_index": pa.array(ids * 0 + index, pa.int32()),
+                "offset": pa.array(ids * 100),
+            }
+        )
+        values = np.array([token for text in texts for token in text], np.int64)
+        target.add(values, np.cumsum([0, *map(len, texts)]), batch)
+        files = target.close()
+        entry = describe(files, tokens=files.tokens_path.name, documents=files.documents_path.name)
+        (entries if split == "train" else held).append(entry)
+    catalog = ShardCatalog(
+        token_dtype="uint16" if vocab_size <= 65_536 else "uint32",
+        vocab_size=vocab_size,
+        end_of_text=END,
+        tokenizer="t",
+        domains={"web": DomainShards(train=tuple(entries), held_out=tuple(held))},
+    )
+    (folder / CATALOG_NAME).write_text(catalog.to_json())
+    return ShardSet.open(folder, verify_checksums=True)
+
+
+shard_lists = st.lists(st.lists(st.lists(st.integers(1, 499), max_size=9), max_size=5), max_size=4)
+
+
+@given(shards=shard_lists, data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_documents_come_back_as_they_were_written(
+    tmp_path_factory: pytest.TempPathFactory, shards: list[Texts], data: st.DataObject
+) -> None:
+    opened = build(tmp_path_factory.mktemp("set"), shards)
+    flat = [[*text, END] for texts in shards for text in texts]
+    assert opened.documents("web") == len(flat)
+    assert opened.lengths("web").tolist() == [len(text) for text in flat]
+    assert opened.token_count("web") == sum(map(len, flat)) == opened.catalog.tokens_per_domain()["web"]
+    assert [opened.tokens("web", "train", index).tolist() for index in range(len(flat))] == flat
+    if not flat:
+        return
+    picks = data.draw(st.lists(st.integers(0, len(flat) - 1), max_size=8))
+    spans = [(d, s, data.draw(st.integers(0, len(flat[d]) - s))) for d in picks for s in [min(1, len(flat[d]) - 1)]]
+    documents, starts, lengths = (np.array([span[i] for span in spans], np.int64) for i in range(3))
+    places = np.cumsum([0, *lengths], dtype=np.int64)
+    out = np.full(int(places[-1]), -1, np.int64)
+    opened.gather("web", "train", documents, starts, lengths, out, places[:-1])
+    assert out.tolist() == [token for d, s, n in spans for token in flat[d][s : s + n]]
+
+
+@given(shards=shard_lists)
+@settings(max_examples=20, deadline=None)
+def test_every_token_leads_back_to_its_source(tmp_path_factory: pytest.TempPathFactory, shards: list[Texts]) -> None:
+    opened = build(tmp_path_factory.mktemp("set"), shards)
+    doc_id = 0
+    for number, texts in enumerate(shards):
+        position = 0
+        for text in texts:
+            for token in range(len(text) + 1):
+                place = opened.trace("web", "train", doc_id, token)
+                assert place == opened.trace_place("web", "train", number, position)
+                assert (place["doc_id"], place["url"]) == (doc_id, f"https://example.org/{doc_id}")
+                assert (place["source_index"], place["offset"], place["token"]) == (number, doc_id * 100, token)
+                position += 1
+            with pytest.raises(IndexError):
+                opened.trace("web", "train", doc_id, len(text) + 1)
+            doc_id += 1
+        with pytest.raises(IndexError):
+            opened.trace_place("web", "train", number, position)
+
+
+def test_held_out_documents_are_apart(tmp_path: Path) -> None:
+    opened = build(tmp_path, [[[1], [2]]], held_out=[[3, 4]])
+    assert opened.documents("web") == 2
+    assert opened.tokens("web", "held_out", 0).tolist() == [3, 4, END]
+    with pytest.raises(UserError, match="no domain 'books'"):
+        opened.documents("books")
+
+
+def test_wide_vocabularies_come_back(tmp_path: Path) -> None:
+    opened = build(tmp_path, [[[99_999]]], vocab_size=100_000)
+    assert opened.tokens("web", "train", 0).tolist() == [99_999, END]
+
+
+def test_tokens_are_a_view_of_mapped_memory(tmp_path: Path) -> None:
+    view = build(tmp_path, [[[5, 6]]]).tokens("web", "train", 0)
+    assert not view.flags.owndata
+    assert not view.flags.writeable
+
+
+def test_few_shards_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "MAX_OPEN_SHARDS", 2)
+    opened = build(tmp_path, [[[i + 1]] for i in range(6)])
+    views = [opened.tokens("web", "train", i) for i in range(6)]
+    assert len(opened._mapped) == 2
+    assert [view.tolist() for view in views] == [[i + 1, END] for i in range(6)]
+
+
+def test_spans_beyond_their_document_or_the_buffer_are_refused(tmp_path: Path) -> None:
+    opened = build(tmp_path, [[[1, 2], [3]]])
+    one = np.ones(1, np.int64)
+    out = np.zeros(4, np.int64)
+    for document, start, length, place in ((0, 2, 2, 0), (0, -1, 1, 0), (0, 0, 3, 2), (0, 0, 1, -1), (2, 0, 1, 0)):
+        with pytest.raises(IndexError):
+            opened.gather("web", "train", one * document, one * start, one * length, out, one * place)
+    assert out.tolist() == [0, 0, 0, 0]
+
+
+def test_shards_without_their_manifest_are_not_read(tmp_path: Path) -> None:
+    build(tmp_path, [[[1]]])
+    (tmp_path / CATALOG_NAME).unlink()
+    with pytest.raises(IncompleteError, match="never finished"):
+        ShardSet.open(tmp_path)
+    for bad in ("", "{", "[]", '{"format_version": 2}'):
+        (tmp_path / CATALOG_NAME).write_text(bad)
+        with pytest.raises(IncompleteError, match="not a manifest"):
+            ShardSet.open(tmp_path)
+
+
+def test_files_that_disagree_with_the_manifest_are_not_read(tmp_path: Path) -> None:
+    build(tmp_path, [[[1, 2, 3]], [[4, 5]]])
+    for name in ("0.tokens.arrow", "0.documents.arrow"):
+        path = tmp_path / name
+        good = path.read_bytes()
+        path.write_bytes(good[:-8])
+        with pytest.raises(IncompleteError, match="bytes, not"):
+            ShardSet.open(tmp_path)
+        path.write_bytes(b"\0" * len(good))
+        with pytest.raises(IncompleteError, match="no Arrow file"):
+            ShardSet.open(tmp_path)
+        path.unlink()
+        with pytest.raises(IncompleteError, match="is missing"):
+            ShardSet.open(tmp_path)
+        path.write_bytes(good)
+    ShardSet.open(tmp_path)
+
+
+def test_a_flipped_token_is_found_by_its_checksum(tmp_path: Path) -> None:
+    build(tmp_path, [[[301, 302, 303]]])
+    path = tmp_path / "0.tokens.arrow"
+    data = path.read_bytes()
+    at = data.index(np.array([301, 302, 303], np.uint16).tobytes())
+    path.write_bytes(data[:at] + b"\x05\0" + data[at + 2 :])
+    ShardSet.open(tmp_path)
+    with pytest.raises(IncompleteError, match="checksum"):
+        ShardSet.open(tmp_path, verify_checksums=True)
+
+
+def test_a_shard_under_a_false_flag_is_not_read(tmp_path: Path) -> None:
+    catalog = build(tmp_path, [[[1]]], held_out=[[2]]).catalog
+    shards = catalog.domains["web"]
+    swapped = catalog.model_copy(update={"domains": {"web": DomainShards(train=shards.held_out)}})
+    (tmp_path / CATALOG_NAME).write_text(swapped.to_json())
+    with pytest.raises(IncompleteError, match="says it is"):
+        ShardSet.open(tmp_path)
+    wrong = shards.train[0].model_copy(update={"token_count": 9})
+    (tmp_path / CATALOG_NAME).write_text(
+        catalog.model_copy(update={"domains": {"web": DomainShards(train=(wrong,))}}).to_json()
+    )
+    with pytest.raises(IncompleteError, match="2 tokens of uint16, not 9"):
+        ShardSet.open(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["../x.arrow", "/etc/passwd", "a/../../x", "", "a\0b"])
+def test_paths_never_leave_the_folder(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match="outside its folder"):
+        safe_path(tmp_path, name)
+
+
+def test_links_never_lead_out_of_the_folder(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "in", tmp_path / "out"
+    inside.mkdir()
+    build_at = build(inside, [[[1]]])
+    (inside / "0.tokens.arrow").rename(outside)
+    (inside / "0.tokens.arrow").symlink_to(outside)
+    with pytest.raises(UserError, match="outside its folder"):
+        ShardSet.open(build_at.folder)
+
+
+def test_a_manifest_round_trips(tmp_path: Path) -> None:
+    catalog = build(tmp_path, [[[1]], []]).catalog
+    assert ShardCatalog.load(tmp_path) == catalog
+    assert ShardCatalog.model_validate_json(catalog.to_json()).to_json() == catalog.to_json()
+    with pytest.raises(ValueError, match="outside the vocabulary"):
+        ShardCatalog.model_validate(catalog.model_dump() | {"end_of_text": 500})
+    with pytest.raises(ValueError, match="not stored as uint32"):
+        ShardCatalog.model_validate(catalog.model_dump() | {"token_dtype": "uint32"})
