@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
-import numba
 import numpy as np
 import numpy.typing as npt
+
+from stages.jit import kernel
 
 DECIMALS: Final = 7
 """Digits after the point: half a unit of the last is 5e-8, below what the float32 of readers keeps."""
@@ -89,7 +90,7 @@ def _fixed_point(log10: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
     return np.rint(log10 * -_SCALE).astype(np.int64)
 
 
-@numba.njit(cache=True)
+@kernel
 def _put_number(buffer: npt.NDArray[np.uint8], at: int, number: int) -> int:
     if number == 0:
         buffer[at] = _ZERO
@@ -113,7 +114,7 @@ def _put_number(buffer: npt.NDArray[np.uint8], at: int, number: int) -> int:
     return at + 1 + DECIMALS
 
 
-@numba.njit(cache=True)
+@kernel
 def _format(
     buffer: npt.NDArray[np.uint8],
     rows: npt.NDArray[np.uint32],

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from shards.errors import UserError
+from stages.jit import kernel
 
 UNK: Final = 0
 BOS: Final = 1
@@ -181,7 +181,7 @@ class _Table:
         _refill(self.rows, self.slots, self.used)
 
 
-@numba.njit(cache=True)
+@kernel
 def _hash(row: npt.NDArray[np.uint32]) -> np.uint64:
     mixed = _EMPTY
     for i in range(len(row)):
@@ -190,7 +190,7 @@ def _hash(row: npt.NDArray[np.uint32]) -> np.uint64:
     return mixed * _MULTIPLIER
 
 
-@numba.njit(cache=True)
+@kernel
 def _count(
     tokens: npt.NDArray[np.uint32],
     context: npt.NDArray[np.uint32],
@@ -238,7 +238,7 @@ def _count(
     return used, len(tokens)
 
 
-@numba.njit(cache=True)
+@kernel
 def _refill(rows: npt.NDArray[np.uint32], slots: npt.NDArray[np.uint64], used: int) -> None:
     mask = np.uint64(len(slots) - 1)
     for row in range(used):

@@ -72,12 +72,12 @@ def test_memory_follows_the_distinct_ngrams_and_not_the_text() -> None:
     count_ngrams(["a"], 4)
     tracemalloc.start()
     try:
-        counts = count_ngrams(("the same line of words again " * 4 for _ in range(20_000)), 4)
+        counts = count_ngrams(("the same line of words again " * 4 for _ in range(40_000)), 4)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert counts.tokens == 480_000
-    # One buffer of 2**18 tokens, as a list and as an array; all tokens at once would be 3.8 and 1.9 MB and the words 25.
+    assert counts.tokens == 960_000
+    # One buffer of 2**18 tokens, as a list and as an array; all tokens at once would be 12 MB, and their text 29.
     assert peak < 6 << 20
 
 
