@@ -37,6 +37,11 @@ class FileEntry:
     size: int
     rows: int
 
+    @classmethod
+    def of(cls, path: str, data: bytes) -> FileEntry:
+        """Give the entry of a small file with a fixed name."""
+        return cls(path, hashlib.sha256(data).hexdigest(), len(data), 1)
+
 
 def file_system(uri: str) -> tuple[pafs.FileSystem, str]:
     """Give (file system, path in it) of a local path or a URI.
@@ -175,6 +180,26 @@ class Store:
             pafs.copy_files(str(local), full, source_filesystem=pafs.LocalFileSystem(), destination_filesystem=self._fs)
             local.unlink()
         return FileEntry(path, digest, size, rows)
+
+    def local_copy(self, entry: FileEntry) -> Path:
+        """Give a local path with a published file's content: the file itself, or a copy named by its hash.
+
+        Raises:
+            IncompleteError: if a fetched file's content is not what its entry says.
+        """
+        if (local := self.local_path(entry.path)) is not None:
+            return local
+        suffix = PurePosixPath(entry.path).suffix
+        copy = Path(tempfile.gettempdir()) / f"headrace-{os.getuid()}" / f"{entry.sha256}{suffix}"
+        if not (copy.is_file() and hash_file(copy)[0] == entry.sha256):
+            copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=copy.parent, delete=False) as out, self.open(entry.path) as file:
+                while chunk := file.read(_READ_BYTES):
+                    out.write(chunk)
+            if hash_file(Path(out.name))[0] != entry.sha256:
+                raise IncompleteError(f"{entry.path} is not what its marker says", place=self.root)
+            os.replace(out.name, copy)
+        return copy
 
     def delete(self, path: str) -> None:
         """Delete a file."""

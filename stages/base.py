@@ -53,6 +53,8 @@ class Stage(Protocol):
     """Every way in which a document may fail in it, as opposed to being judged."""
     columns: ClassVar[Mapping[str, pa.DataType]]
     """The columns that it adds, with their types; null for rows it was not shown."""
+    path_parameters: ClassVar[tuple[str, ...]]
+    """Its parameters that hold paths (a string, or strings in a tuple or mapping): relative to the recipe in a recipe."""
     domains: tuple[str, ...]
     """Domains it judges; empty for all."""
 
@@ -69,9 +71,9 @@ class Stage(Protocol):
 def stage(cls: type[T]) -> type[T]:
     """Make a class a stage: a frozen, keyword-only, validated dataclass which rejects unknown parameters.
 
-    Adds ``domains``, and empty ``failures``, ``columns`` and ``files()`` where the class has none.
+    Adds ``domains``, and empty ``failures``, ``columns``, ``path_parameters`` and ``files()`` where the class has none.
     """
-    for name, default in (("failures", ()), ("columns", {})):
+    for name, default in (("failures", ()), ("columns", {}), ("path_parameters", ())):
         if not hasattr(cls, name):
             setattr(cls, name, default)
     if not hasattr(cls, "files"):

@@ -1,0 +1,139 @@
+"""The chain of stages that a recipe asks for, built once per process, and the order in which statistics name it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pydantic
+
+from pipelines.recipe import LmSettings, Recipe, StageUse
+from pipelines.workspace import Run, Workspace
+from shards.errors import UserError
+from shards.store import hash_file
+from stages.base import Stage, parameters
+from stages.fingerprint import Fingerprint
+from stages.readers.base import READ
+from stages.registry import stage_class
+from stages.sample import Sample
+
+EXACT_DEDUP = "exact_dedup_v1"
+NEAR_DEDUP = "near_dedup_v1"
+EXACT_DUPLICATE = "exact_duplicate"
+NEAR_DUPLICATE = "near_duplicate"
+PERPLEXITY = "perplexity_v1"
+
+
+def stage_names(recipe: Recipe) -> list[str]:
+    """Give the names of every link of the chain, in order, as drop statistics list them."""
+    names = [READ]
+    if recipe.sample < 1.0:
+        names.append(Sample.name)
+    names += [use.use for use in recipe.stages]
+    if recipe.dedup.exact:
+        names.append(EXACT_DEDUP)
+    if recipe.dedup.near:
+        names.append(NEAR_DEDUP)
+    return names
+
+
+def build_chain(workspace: Workspace, fitted: Mapping[str, str]) -> list[Stage]:
+    """Build the stages that judge a document, fingerprint last.
+
+    ``fitted`` maps a language to the path of the model fitted from the recipe's reference text.
+
+    Raises:
+        UserError: for an unknown stage, an unknown or wrong parameter, or a file that is missing.
+    """
+    recipe = workspace.recipe
+    chain: list[Stage] = []
+    if recipe.sample < 1.0:
+        chain.append(Sample(share=recipe.sample, seed=recipe.seed))
+    for position, use in enumerate(recipe.stages):
+        chain.append(build_stage(workspace, use, f"recipe, key stages.{position}", fitted))
+    names = [stage.name for stage in chain]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UserError(f"the stage {twice!r} is in the chain twice", remedy="Drops are counted by stage: keep one")
+    dedup = recipe.dedup
+    chain.append(
+        Fingerprint(
+            shingle_words=dedup.shingle_words,
+            permutations=dedup.permutations,
+            threshold=dedup.threshold,
+            seed=recipe.seed,
+        )
+    )
+    return chain
+
+
+def build_stage(workspace: Workspace, use: StageUse, place: str, fitted: Mapping[str, str]) -> Stage:
+    """Build one stage from its table in the recipe, its paths resolved."""
+    kind = stage_class(use.use)
+    given = dict(use.parameters)
+    for name in kind.path_parameters:
+        if name in given:
+            given[name] = _resolved(workspace, given[name])
+    if use.use == PERPLEXITY:
+        given["models"] = {**_models(workspace, fitted), **given.get("models", {})}
+    try:
+        return kind(**given)
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        key = str(first["loc"][0]) if first["loc"] else ""
+        if first["type"] == "unexpected_keyword_argument":
+            near = difflib.get_close_matches(key, _parameter_names(kind), n=1, cutoff=0.0)
+            raise UserError(
+                f"{use.use} has no parameter {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
+                place=f"{place}.{key}",
+            ) from error
+        raise UserError(f"{first['msg']} (found {first['input']!r})", place=f"{place}.{key}") from error
+
+
+def _parameter_names(kind: type[Stage]) -> list[str]:
+    return list(getattr(kind, "__dataclass_fields__", {}))
+
+
+def _resolved(workspace: Workspace, value: Any) -> Any:
+    if isinstance(value, str):
+        return workspace.input_path(value) if value else value
+    if isinstance(value, dict):
+        return {key: _resolved(workspace, item) for key, item in value.items()}
+    return tuple(_resolved(workspace, item) for item in value)
+
+
+def _models(workspace: Workspace, fitted: Mapping[str, str]) -> dict[str, str]:
+    given = {lm.language: workspace.input_path(lm.model) for lm in workspace.recipe.lm if lm.model}
+    return {**given, **fitted}
+
+
+def fitted_languages(recipe: Recipe) -> list[LmSettings]:
+    """Give the language models that the run itself fits."""
+    return [lm for lm in recipe.lm if lm.corpus]
+
+
+def fitted_models(run: Run) -> dict[str, str]:
+    """Give the local paths of the models that this run fitted, by language."""
+    paths = {}
+    for lm in fitted_languages(run.recipe):
+        entry = run.folder("fit_lm").require(lm.language).files["model"]
+        paths[lm.language] = str(run.store.local_copy(entry))
+    return paths
+
+
+def chain_section(workspace: Workspace, chain: list[Stage]) -> list[Any]:
+    """Give names, parameters and the content of models and lists of a chain, for a digest: no path is part of it."""
+    section: list[Any] = []
+    uses = {use.use: use for use in workspace.recipe.stages}
+    for stage in chain:
+        paths = set(stage.path_parameters)
+        values = {key: value for key, value in parameters(stage).items() if key not in paths}
+        files = [_content(path) for path in stage.files()]
+        written = uses[stage.name].parameters if stage.name in uses else {}
+        section.append([stage.name, values, files, [written.get(name) for name in sorted(paths)]])
+    return section
+
+
+def _content(path: str) -> str:
+    return hash_file(Path(path))[0]

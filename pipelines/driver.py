@@ -1,0 +1,166 @@
+"""The driver: takes a recipe through all its passes, each skipped when its digest is unchanged and its output whole.
+
+    plan -> fit lm -> judge -> decide -> deduplicate -> fit tokeniser -> write -> resolve schedule -> (train)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pipelines.chain import build_chain, fitted_languages
+from pipelines.passes.base import DriverPass, Pass
+from pipelines.passes.decide import Decide
+from pipelines.passes.drops import Drops
+from pipelines.passes.exact import Exact, ExactRanges
+from pipelines.passes.fit_lm import FitLm, reference_files
+from pipelines.passes.judge import Judge
+from pipelines.passes.near import Near, NearCandidates, NearPairs, NearSets, NearVerify
+from pipelines.passes.schedule import ResolveSchedule
+from pipelines.passes.tokenizer import FitTokenizer, tokenizer_path
+from pipelines.passes.write import Catalog, Write
+from pipelines.plan import Plan, load_sources, make_plan, save_plan
+from pipelines.progress import Reporter
+from pipelines.runners import BeamRunner, LocalRunner
+from pipelines.workspace import Run, Workspace, describe
+from shards.errors import UserError
+from shards.manifest import digest_of
+
+PASSES: tuple[Pass, ...] = (
+    FitLm(),
+    Judge(),
+    Decide(),
+    ExactRanges(),
+    Exact(),
+    NearPairs(),
+    NearCandidates(),
+    NearSets(),
+    NearVerify(),
+    Near(),
+    Drops(),
+    FitTokenizer(),
+    Write(),
+    Catalog(),
+    ResolveSchedule(),
+)
+DIGESTS_FILE = "digests.json"
+TIMINGS_FILE = "timings.json"
+
+
+def check(workspace: Workspace) -> Plan:
+    """Check everything that a recipe names, before any document is read, and plan the splits.
+
+    Raises:
+        UserError: for the first thing that is wrong.
+    """
+    recipe = workspace.recipe
+    for position, lm in enumerate(recipe.lm):
+        if lm.corpus:
+            reference_files(workspace, lm.corpus, f"recipe, key lm.{position}.corpus")
+        elif not Path(workspace.input_path(lm.model or "")).is_file():
+            raise UserError(
+                f"the language model {lm.model!r} is missing",
+                place=f"recipe, key lm.{position}.model, looked in {workspace.base}",
+                remedy="Train one with 'headrace lm train', or name reference text with 'corpus'",
+            )
+    # Models still to be fitted have no file yet: their language is known, their path is not.
+    pending = {lm.language for lm in fitted_languages(recipe)}
+    for stage in build_chain(workspace, dict.fromkeys(pending, "")):
+        for path in stage.files():
+            if path and not Path(path).is_file():
+                raise UserError(
+                    f"the file {path!r} is missing", place=f"recipe, stage {stage.name}", remedy="Mend its path"
+                )
+    if recipe.tokenizer.file:
+        tokenizer_path(workspace)
+    return make_plan(workspace, load_sources(workspace.store))
+
+
+def curate(workspace: Workspace, plan: Plan, runner: LocalRunner | BeamRunner, reporter: Reporter) -> Run:
+    """Make every pass that is not finished, and give the run with all digests."""
+    store = workspace.store
+    save_plan(store, plan, load_sources(store))
+    run = Run(store.root, digest_of([describe(workspace.recipe), [split.name for split in plan.splits]]))
+    timings: dict[str, float] = {}
+    for work in PASSES:
+        run = run.with_digest(work.name, work.digest(run))
+        started = time.monotonic()
+        make(work, run, runner, reporter)
+        timings[work.name] = round(time.monotonic() - started, 3)
+    store.write_json(DIGESTS_FILE, dict(run.digests))
+    store.write_json(TIMINGS_FILE, timings)
+    return run
+
+
+def make(work: Pass, run: Run, runner: LocalRunner | BeamRunner, reporter: Reporter) -> None:
+    """Make one pass, or skip it where its digest is unchanged and all its files are there."""
+    folder = run.folder(work.name)
+    units = work.units(run)
+    if folder.is_finished():
+        reporter.begin(work.name, 0, 0, is_bytes=False)
+        reporter.end("unchanged")
+        return
+    pending = folder.pending(units)
+    weights = {unit: work.weight(run, unit) for unit in units}
+    total, before = sum(weights.values()), sum(weights[unit] for unit in units if unit not in set(pending))
+    reporter.begin(work.name, total, before, is_bytes=work.weighs_bytes)
+    started = time.monotonic()
+    if isinstance(work, DriverPass):
+        for _ in pending:
+            work.work(run)
+    elif pending:
+        waiting = set(pending)
+
+        def poll() -> None:
+            waiting.difference_update({unit for unit in waiting if folder.marker(unit) is not None})
+            reporter.advance(total - sum(weights[unit] for unit in waiting))
+
+        runner.run(work, run, pending, poll)
+    folder.finish(units)
+    skipped = f", {len(units) - len(pending)} finished before" if len(pending) < len(units) else ""
+    reporter.end(f"{len(pending)} unit{'' if len(pending) == 1 else 's'} in {time.monotonic() - started:.1f} s{skipped}")
+
+
+def finished_run(root: str) -> Run:
+    """Give the run of a folder whose passes are all finished, to read from.
+
+    Raises:
+        UserError: if there is no run, or it is not finished.
+    """
+    workspace = Workspace.open(root)
+    if not workspace.store.exists(DIGESTS_FILE):
+        raise UserError(
+            "the run in this folder is not finished", place=root, remedy="Run the recipe again; finished work is kept"
+        )
+    digests: dict[str, str] = workspace.store.read_json(DIGESTS_FILE)
+    return Run(root, digest_of(describe(workspace.recipe)), tuple(digests.items()))
+
+
+@contextlib.contextmanager
+def locked(workspace: Workspace) -> Iterator[None]:
+    """Hold the folder for one driver at a time, where it is local.
+
+    Raises:
+        UserError: if another process drives a run there.
+    """
+    path = workspace.store.local_path(".lock")
+    if path is None:
+        yield
+        return
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(
+                "another process is working in this folder", place=workspace.store.root, remedy="Wait for it, or stop it"
+            ) from error
+        workspace.store.clear_scratch()
+        yield
+
+
+def pass_names() -> Sequence[str]:
+    """Give the names of all passes, in order."""
+    return [work.name for work in PASSES]

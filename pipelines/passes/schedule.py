@@ -1,0 +1,63 @@
+"""*resolve schedule*: the recipe's schedule over the tokens that the shards hold, saved beside them for the trainer."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pipelines.passes.base import DriverPass
+from pipelines.workspace import Run
+from shards.errors import UserError
+from shards.resolve import resolve
+from shards.store import FileEntry, Store
+from shards.training import ModelSettings, TrainSettings
+
+SCHEDULE_FILE = "schedule.json"
+TRAINING_FILE = "train.json"
+
+
+class ResolveSchedule(DriverPass):
+    """Concrete stages, checked against what each domain has, and the settings of model and training."""
+
+    name = "schedule"
+    upstream = ("catalog",)
+
+    def section(self, run: Run) -> Any:
+        """Schedule, model and training as the recipe says them."""
+        recipe = run.recipe
+        tables = (recipe.schedule, recipe.model, recipe.training)
+        return [table.model_dump(mode="json") if table else None for table in tables]
+
+    def units(self, run: Run) -> list[str]:
+        """One unit where the recipe has a schedule, none otherwise."""
+        return [self.UNIT] if run.recipe.schedule else []
+
+    def work(self, run: Run) -> None:
+        """Resolve and save."""
+        recipe = run.recipe
+        if recipe.schedule is None:
+            raise AssertionError("a recipe without a schedule has no unit here")
+        tokens = run.folder("catalog").require(DriverPass.UNIT).statistics["train"]
+        if not any(tokens.values()):
+            raise UserError(
+                "no training token survived, so there is nothing to schedule",
+                place=run.root,
+                remedy="See 'headrace inspect' for what dropped the documents",
+            )
+        schedule = resolve(recipe.schedule, tokens)
+        training = {
+            "model": (recipe.model or ModelSettings()).model_dump(mode="json"),
+            "training": (recipe.training or TrainSettings()).model_dump(mode="json"),
+        }
+        files = {
+            "schedule": _save(run.store, SCHEDULE_FILE, schedule.to_json()),
+            "training": _save(run.store, TRAINING_FILE, json.dumps(training, indent=1) + "\n"),
+        }
+        statistics = {"digest": schedule.digest, "steps": schedule.steps, "tokens": schedule.tokens}
+        run.folder(self.name).commit(self.UNIT, files, statistics)
+
+
+def _save(store: Store, path: str, text: str) -> FileEntry:
+    data = text.encode()
+    store.write_bytes(path, data)
+    return FileEntry.of(path, data)

@@ -1,0 +1,231 @@
+"""The recipe: one TOML file for curation and training, checked as a whole before any data is read.
+
+Unknown keys fail and name the nearest valid one. Paths in a recipe are relative to its file.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pydantic
+from pydantic import BaseModel, ConfigDict, Field
+
+from shards.errors import UserError
+from shards.schedule import ScheduleSettings
+from shards.training import ModelSettings, TrainSettings
+
+DEFAULT_SPLIT_BYTES = 256 << 20
+DEFAULT_SHARD_BYTES = 64 << 20
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
+"""Domains and languages name files and folders."""
+
+
+class Strict(BaseModel):
+    """Settings that reject unknown keys and cannot change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SourceSettings(Strict):
+    """Input files of one kind: globs, what they hold, and the licence and domain of their documents."""
+
+    glob: str | tuple[str, ...]
+    domain: str = Field(default="web", pattern=NAME)
+    format: Literal["auto", "warc", "wet", "jsonl", "parquet"] = "auto"
+    licence: str | None = None
+    priority: int = Field(default=0, description="among duplicates, the smallest priority survives")
+    text_key: str = "text"
+    url_key: str = "url"
+    date_key: str = "date"
+    max_record_bytes: int = Field(default=16 << 20, gt=0)
+
+    @property
+    def globs(self) -> tuple[str, ...]:
+        """The globs, as a tuple."""
+        return (self.glob,) if isinstance(self.glob, str) else self.glob
+
+
+class DomainRule(Strict):
+    """A mixture domain given by host: the first rule that matches a document's host wins over its source's domain."""
+
+    name: str = Field(pattern=NAME)
+    hosts: tuple[str, ...] = Field(min_length=1, description="shell patterns, such as *.wikipedia.org")
+
+
+class LmSettings(Strict):
+    """A KenLM model of one language: a file, or reference text to fit one from."""
+
+    language: str = Field(pattern=NAME)
+    model: str | None = None
+    corpus: tuple[str, ...] = ()
+    order: int = Field(default=3, ge=1, le=6)
+
+    @pydantic.model_validator(mode="after")
+    def _one_origin(self) -> LmSettings:
+        if (self.model is None) == (not self.corpus):
+            raise ValueError(f"the model of {self.language!r} needs either 'model' or 'corpus'")
+        return self
+
+
+class StageUse(BaseModel):
+    """A stage of the chain: its registered name, and its own parameters, which the stage's class checks."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    use: str
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The stage's own parameters, as written."""
+        return dict(self.__pydantic_extra__ or {})
+
+
+class DedupSettings(Strict):
+    """Exact and near duplicates. Jaccard is over sets of word shingles."""
+
+    exact: bool = True
+    near: bool = True
+    threshold: float = Field(default=0.8, gt=0.0, le=1.0, description="Jaccard from which a document is a duplicate")
+    shingle_words: int = Field(default=5, ge=1)
+    permutations: int = Field(default=128, ge=16, le=1024)
+    range_bytes: int = Field(default=16 << 20, ge=1 << 12, description="most bytes of keys in one range of a shuffle")
+
+
+class TokenizerSettings(Strict):
+    """A tokeniser from a Hugging Face tokenizer.json, or a byte-level BPE fitted on survivors."""
+
+    file: str | None = None
+    vocab_size: int = Field(default=32_768, ge=300)
+    sample_bytes: int = Field(default=256 << 20, gt=0, description="text that the fit reads at most")
+    end_of_text: str = "<|endoftext|>"
+
+
+class ShardSettings(Strict):
+    """Token shards: their size, and the share of documents held out from training."""
+
+    target_bytes: int = Field(default=DEFAULT_SHARD_BYTES, gt=0)
+    held_out_share: float = Field(default=0.005, ge=0.0, lt=1.0)
+
+
+class Recipe(Strict):
+    """Everything that decides the output. How it is run (workers, runner) is not part of it."""
+
+    name: str = "headrace"
+    seed: int = Field(default=0, ge=0, lt=1 << 63)
+    sample: float = Field(default=1.0, gt=0.0, le=1.0, description="share of documents, by hash of doc_id")
+    split_bytes: int = Field(default=DEFAULT_SPLIT_BYTES, gt=0)
+    sources: tuple[SourceSettings, ...] = Field(min_length=1)
+    domains: tuple[DomainRule, ...] = ()
+    lm: tuple[LmSettings, ...] = ()
+    stages: tuple[StageUse, ...] = ()
+    dedup: DedupSettings = DedupSettings()
+    tokenizer: TokenizerSettings = TokenizerSettings()
+    shards: ShardSettings = ShardSettings()
+    schedule: ScheduleSettings | None = None
+    model: ModelSettings | None = None
+    training: TrainSettings | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _training_is_whole(self) -> Recipe:
+        if self.training is not None and self.schedule is None:
+            raise ValueError("[training] needs a [schedule] beside it")
+        return self
+
+
+def load_recipe(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe and check it, with ``KEY=VALUE`` overrides such as ``shards.held_out_share=0.01``.
+
+    Raises:
+        UserError: for a missing file, TOML that does not parse, and every key or value that is not valid.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot read the recipe: {error.strerror}", place=os.fspath(path)) from error
+    except UnicodeDecodeError as error:
+        raise UserError("the recipe is not UTF-8 text", place=os.fspath(path)) from error
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"the recipe is not TOML: {error}", place=os.fspath(path)) from error
+    for override in overrides:
+        _override(table, override)
+    return parse_recipe(table, os.fspath(path))
+
+
+def parse_recipe(table: Mapping[str, Any], place: str) -> Recipe:
+    """Check a recipe's table.
+
+    Raises:
+        UserError: naming the first key that is wrong, and the nearest valid one.
+    """
+    try:
+        return Recipe.model_validate(table)
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise UserError(_message(first, table), place=f"{place}, key {where}" if where else place) from error
+
+
+def _message(error: Any, table: Mapping[str, Any]) -> str:
+    if error["type"] != "extra_forbidden":
+        shown = repr(error["input"])
+        return f"{error['msg']} (found {shown if len(shown) < 80 else shown[:77] + '...'})"
+    *path, key = error["loc"]
+    near = difflib.get_close_matches(str(key), _keys_at(path), n=1, cutoff=0.0)
+    return f"unknown key {str(key)!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+
+
+def _keys_at(path: Sequence[int | str]) -> list[str]:
+    """Give the valid keys of the settings class that a location leads to."""
+    model: Any = Recipe
+    for part in path:
+        if isinstance(part, int) or not hasattr(model, "model_fields") or part not in model.model_fields:
+            continue
+        model = _settings_in(model.model_fields[part].annotation)
+    return list(getattr(model, "model_fields", {}))
+
+
+def _settings_in(annotation: Any) -> Any:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for argument in getattr(annotation, "__args__", ()):
+        if (found := _settings_in(argument)) is not None:
+            return found
+    return None
+
+
+def _override(table: dict[str, Any], override: str) -> None:
+    key, separator, raw = override.partition("=")
+    if not separator or not key.strip():
+        raise UserError(f"{override!r} is not KEY=VALUE", remedy="Write, for example, shards.held_out_share=0.01")
+    try:
+        value: Any = tomllib.loads(f"value = {raw}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = raw
+    *path, last = key.strip().split(".")
+    target: Any = table
+    for part in path:
+        target = _step(target, part, override)
+    if isinstance(target, list):
+        target[_index(target, last, override)] = value
+    else:
+        target[last] = value
+
+
+def _step(target: Any, part: str, override: str) -> Any:
+    if isinstance(target, list):
+        return target[_index(target, part, override)]
+    if not isinstance(target, dict):
+        raise UserError(f"{override!r} goes below a key that holds a plain value")
+    return target.setdefault(part, {})
+
+
+def _index(target: list[Any], part: str, override: str) -> int:
+    if not part.isdigit() or int(part) >= len(target):
+        raise UserError(f"{override!r}: {part!r} is no position in a list of {len(target)}")
+    return int(part)

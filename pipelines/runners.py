@@ -1,0 +1,178 @@
+"""Running a pass's pipeline: in this process, in N local processes over the units, or on any Beam runner.
+
+Local work is pinned to FnApiRunner, in memory, one per process. Beam's own local parallel modes lose elements silently
+(two threads flush one buffer without a lock), so they are refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.runners.worker import worker_handlers
+
+from pipelines.passes.base import Pass
+from pipelines.workspace import Run
+from shards.errors import UserError
+
+POLL_SECONDS = 0.5
+
+# Zero makes every element flush at once from the writer's own thread: a timer's flush without its lock loses data (2.77).
+worker_handlers.DATA_BUFFER_TIME_LIMIT_MS = 0
+
+
+class RunnerError(RuntimeError):
+    """A runner or a worker failed; finished units are kept and a restart goes on from them."""
+
+
+class LocalRunner:
+    """N processes over the units of a pass, each with an in-memory FnApiRunner; with one, this process itself."""
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> LocalRunner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def run(self, work: Pass, run: Run, units: Sequence[str], poll: Callable[[], None]) -> None:
+        """Do the units, calling ``poll`` now and then.
+
+        Raises:
+            RunnerError: if a worker died.
+        """
+        limit = work.units_per_pipeline or len(units)
+        chunks = [units[start : start + limit] for start in range(0, len(units), limit)]
+        if len(chunks) < self._workers and len(units) > 1:
+            # Every worker its share, in turns: neighbours in size, so shares are about even.
+            shares = [units[start :: self._workers] for start in range(self._workers)]
+            chunks = [share for share in shares if share]
+        if self._workers == 1 or len(chunks) == 1:
+            with _polling(poll):
+                for chunk in chunks:
+                    run_in_memory(work, run, chunk)
+            return
+        self._run_in_pool(work, run, chunks, poll)
+
+    def _run_in_pool(self, work: Pass, run: Run, chunks: Sequence[Sequence[str]], poll: Callable[[], None]) -> None:
+        if self._pool is None:
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(self._workers, mp_context=context, initializer=_be_a_worker)
+        waiting = {self._pool.submit(run_in_memory, work, run, chunk) for chunk in chunks}
+        try:
+            while waiting:
+                done, waiting = wait(waiting, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
+                for future in done:
+                    future.result()
+                poll()
+        except BrokenProcessPool as error:
+            self._pool = None
+            raise RunnerError(
+                f"a worker process died in pass {work.name} (out of memory, or killed); finished work is kept: "
+                "run the same command again, with fewer --workers if memory was short"
+            ) from error
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def _be_a_worker() -> None:
+    pa.set_cpu_count(1)
+    for name in ("OMP_NUM_THREADS", "RAYON_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        os.environ[name] = "1"
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+
+def run_in_memory(work: Pass, run: Run, units: Sequence[str]) -> None:
+    """Do units in this process, in one pipeline."""
+    pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
+    work.builder(run, units)(pipeline)
+    pipeline.run().wait_until_finish()
+
+
+class BeamRunner:
+    """Any Beam runner, by its own options, such as ``--runner=PrismRunner`` or ``--runner=PortableRunner``."""
+
+    def __init__(self, options: Sequence[str]) -> None:
+        check_options(options)
+        self._options = list(options)
+
+    def __enter__(self) -> BeamRunner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def run(self, work: Pass, run: Run, units: Sequence[str], poll: Callable[[], None]) -> None:
+        """Do the units in one pipeline.
+
+        Raises:
+            RunnerError: if the runner reports anything but success.
+        """
+        options = PipelineOptions([*self._options, f"--job_name=headrace-{work.name.replace('_', '-')}"])
+        pipeline = beam.Pipeline(options=options)
+        work.builder(run, units)(pipeline)
+        with _polling(poll):
+            result = pipeline.run()
+            state = result.wait_until_finish()
+        if state not in ("DONE", None):
+            raise RunnerError(f"the runner ended pass {work.name} as {state}; finished work is kept")
+
+
+@contextlib.contextmanager
+def _polling(poll: Callable[[], None]) -> Iterator[None]:
+    """Call ``poll`` from a thread while the body blocks."""
+    stop = threading.Event()
+
+    def loop() -> None:
+        while not stop.wait(POLL_SECONDS):
+            poll()
+
+    thread = threading.Thread(target=loop, daemon=True, name="headrace-progress")
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def check_options(options: Sequence[str]) -> None:
+    """Refuse what would lose data or not run at all.
+
+    Raises:
+        UserError: for Beam's local parallel modes, and for options without a runner.
+    """
+    joined = " ".join(options)
+    if "multi_threading" in joined or "multi_processing" in joined or "direct_num_workers" in joined:
+        raise UserError(
+            "Beam's own local parallel modes lose data silently in this version",
+            place=f"after --: {joined}",
+            remedy="Use headrace's own --workers N",
+        )
+    if not any(option.startswith("--runner") for option in options):
+        raise UserError(
+            "options for Beam without a runner", place=f"after --: {joined}", remedy="Add --runner=NAME, or leave them out"
+        )
+    if any(option in ("--runner=DirectRunner", "--runner=FnApiRunner") for option in options):
+        raise UserError(
+            "the local runner needs no option", place=f"after --: {joined}", remedy="Leave -- out and use --workers N"
+        )
+
+
+def make_runner(workers: int, options: Sequence[str]) -> LocalRunner | BeamRunner:
+    """Give the runner that a command line asks for."""
+    return BeamRunner(options) if options else LocalRunner(workers)

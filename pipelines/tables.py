@@ -1,0 +1,124 @@
+"""Arrow tables as files of a pass: written locally, published whole, opened by path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shards.store import FileEntry, Store
+
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
+
+
+class TableFile:
+    """An Arrow IPC file in the making, zstd-compressed, batch by batch in bounded memory.
+
+    The schema is the first batch's, without its metadata: what splits a batch came from is no part of the bytes.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writer: Any = None
+        self.rows = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append a batch; all must have one schema."""
+        batch = batch.replace_schema_metadata(None)
+        if self._writer is None:
+            self._writer = pa.ipc.new_file(str(self._path), batch.schema, options=_COMPRESSED)
+        self._writer.write_batch(batch)
+        self.rows += batch.num_rows
+
+    def publish(self, store: Store, folder: str, stem: str) -> FileEntry:
+        """Close the file and publish it."""
+        if self._writer is None:
+            raise AssertionError(f"{folder}/{stem}: a table needs at least one batch, for its schema")
+        self._writer.close()
+        return store.publish(self._path, folder, stem, self.rows)
+
+    def close(self) -> None:
+        """Give up an unpublished file."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+def publish_table(store: Store, table: pa.Table, folder: str, stem: str) -> FileEntry:
+    """Publish a whole table as one file."""
+    with store.scratch() as scratch:
+        file = TableFile(scratch / "table.arrow")
+        for batch in table.combine_chunks().to_batches() or [_empty_batch(table.schema)]:
+            file.write(batch)
+        return file.publish(store, folder, stem)
+
+
+def _empty_batch(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
+
+
+def read_batches(store: Store, entry: FileEntry) -> Iterator[pa.RecordBatch]:
+    """Give the batches of a published table, one at a time."""
+    with store.open(entry.path) as file, pa.ipc.open_file(file) as reader:
+        for index in range(reader.num_record_batches):
+            yield reader.get_batch(index)
+
+
+def read_table(store: Store, entry: FileEntry, columns: Iterable[str] | None = None) -> pa.Table:
+    """Give a published table, or some of its columns."""
+    with store.open(entry.path) as file:
+        options = None
+        if columns is not None:
+            with pa.ipc.open_file(file) as reader:
+                schema = reader.schema
+            wanted = [schema.get_field_index(name) for name in columns if name in schema.names]
+            options = pa.ipc.IpcReadOptions(included_fields=wanted)
+            file.seek(0)
+        with pa.ipc.open_file(file, options=options) as reader:
+            return reader.read_all()
+
+
+def structured(table: pa.Table, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Give a table's columns as a structured array of ``dtype``, whose fields name the columns."""
+    rows = np.empty(table.num_rows, dtype)
+    for name in dtype.names or ():
+        rows[name] = table.column(name).to_numpy()
+    return rows
+
+
+def unstructured(rows: npt.NDArray[Any]) -> pa.Table:
+    """Give a structured array as a table, one column per field."""
+    return pa.table({name: pa.array(np.ascontiguousarray(rows[name])) for name in rows.dtype.names or ()})
+
+
+def fixed_binary(column: pa.ChunkedArray, dtype: Any) -> npt.NDArray[Any]:
+    """Give a fixed-size binary column without nulls as a numpy array of shape (rows, width / itemsize)."""
+    array = column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    if array.null_count:
+        raise AssertionError("a key column holds nulls")
+    width = array.type.byte_width
+    data = np.frombuffer(array.buffers()[1], np.uint8, count=len(array) * width, offset=array.offset * width)
+    return data.view(dtype).reshape(len(array), -1)
+
+
+def group_counts(table: pa.Table, keys: list[str]) -> list[dict[str, Any]]:
+    """Give the row counts of a table by ``keys``, sorted by them, as a list of dicts with ``rows``."""
+    counted = table.group_by(keys).aggregate([([], "count_all")]).rename_columns([*keys, "rows"])
+    order = pc.sort_indices(counted, sort_keys=[(key, "ascending") for key in keys])
+    rows: list[dict[str, Any]] = counted.take(order).to_pylist()
+    return rows
+
+
+def counts_by(statistics: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Add up mappings of counts; keys sorted."""
+    total: dict[str, int] = {}
+    for counts in statistics:
+        for key, count in counts.items():
+            total[key] = total.get(key, 0) + count
+    return dict(sorted(total.items()))

@@ -1,0 +1,116 @@
+"""A run's folder: the resolved recipe, the source and split tables, and one folder per pass.
+
+Everything a worker needs is opened by path from here, so what Beam ships is a folder's name and a few digests.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pipelines.recipe import Recipe
+from shards.errors import IncompleteError, UserError
+from shards.manifest import PassFolder
+from shards.store import Store
+
+RECIPE_FILE = "recipe.json"
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """The output folder of a recipe, with the recipe and the folder that its paths are relative to."""
+
+    store: Store
+    recipe: Recipe
+    base: str
+
+    @classmethod
+    def of(cls, root: str, recipe: Recipe, base: str) -> Workspace:
+        """Give the workspace of a recipe, without touching the folder yet.
+
+        Raises:
+            UserError: if the folder holds files that are not a run's.
+        """
+        store = Store(root)
+        if not store.exists(RECIPE_FILE) and store.list("."):
+            raise UserError(
+                "the output folder holds files that are not a run's",
+                place=root,
+                remedy="Name an empty folder, or the folder of an earlier run to go on with it",
+            )
+        return cls(store, recipe, os.path.abspath(base))
+
+    def save_recipe(self) -> None:
+        """Save the resolved recipe: defaults are spelled out, so the file says all that was decided."""
+        resolved = self.recipe.model_dump(mode="json", by_alias=True)
+        self.store.write_json(RECIPE_FILE, {"base": self.base, "recipe": resolved})
+
+    @classmethod
+    def open(cls, root: str) -> Workspace:
+        """Open an existing run's folder.
+
+        Raises:
+            UserError: if it holds no run.
+        """
+        store = Store(root)
+        try:
+            saved = store.read_json(RECIPE_FILE)
+        except (IncompleteError, OSError) as error:
+            raise UserError(
+                "no run is here", place=root, remedy=f"Name a folder that 'headrace run' wrote ({RECIPE_FILE} is missing)"
+            ) from error
+        return cls(store, Recipe.model_validate(saved["recipe"]), saved["base"])
+
+    def input_path(self, path: str) -> str:
+        """Give the path of an input that the recipe names: URIs as they are, relative paths from the recipe's folder."""
+        return path if "://" in path else str(Path(self.base, path))
+
+
+@functools.lru_cache(maxsize=8)
+def _opened(root: str, recipe_key: str) -> Workspace:
+    return Workspace.open(root)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a pass and its workers know: the folder, and the digest of each pass up to the current one. Small to pickle."""
+
+    root: str
+    recipe_key: str
+    digests: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def workspace(self) -> Workspace:
+        """The opened folder, once per process and recipe."""
+        return _opened(self.root, self.recipe_key)
+
+    @property
+    def store(self) -> Store:
+        """The folder's store."""
+        return self.workspace.store
+
+    @property
+    def recipe(self) -> Recipe:
+        """The resolved recipe."""
+        return self.workspace.recipe
+
+    def folder(self, name: str) -> PassFolder:
+        """Give the folder of a pass whose digest is known."""
+        return PassFolder(self.store, name, dict(self.digests)[name])
+
+    def with_digest(self, name: str, digest: str) -> Run:
+        """Give the run with one more pass known."""
+        return replace(self, digests=(*self.digests, (name, digest)))
+
+    def manifest(self, name: str) -> dict[str, Any]:
+        """Give the manifest of a finished pass."""
+        return self.folder(name).manifest()
+
+
+def describe(recipe: Recipe) -> str:
+    """Give the recipe's canonical JSON text."""
+    return json.dumps(recipe.model_dump(mode="json", by_alias=True), sort_keys=True)
