@@ -95,7 +95,7 @@ def fit(lines: Iterable[str], order: int, *, progress: Callable[[int], None] | N
 
     Args:
         lines: the sentences; ``stages.lm_text.lm_lines`` makes them.
-        order: words in the longest n-gram, 1 to ``MAX_ORDER``.
+        order: words in the longest n-gram, 1 to ``MAX_ORDER``. KenLM reads models of order 2 and up.
         progress: called now and then with the number of lines read so far.
 
     Raises:
