@@ -8,7 +8,7 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 import pyarrow.compute as pc
-from apache_beam.metrics import Metrics
+from apache_beam.metrics.metric import Metrics
 
 from pipelines import coder
 from stages.base import Stage, mark
@@ -16,11 +16,11 @@ from stages.base import Stage, mark
 coder.register()
 
 
-class Apply(beam.PTransform):
+class Apply(beam.PTransform[Any, Any]):
     """Marks batches with a stage's verdict: ``batches | Apply(Language(keep=("en",)))``.
 
-    Takes and gives a PCollection of ``pyarrow.RecordBatch`` with the columns of ``shards.schema.DOCUMENT``, one batch for
-    one batch. Rows dropped by the stage stay, marked in ``dropped_by`` and ``reason``.
+    Takes and gives a PCollection of ``pyarrow.RecordBatch`` with the columns of ``shards.schema.DOCUMENT``, one batch
+    for one batch. Rows dropped by the stage stay, marked in ``dropped_by`` and ``reason``.
     """
 
     def __init__(self, stage: Stage) -> None:

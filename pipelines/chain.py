@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pydantic
 
@@ -50,21 +50,21 @@ def build_chain(workspace: Workspace, fitted: Mapping[str, str]) -> list[Stage]:
     recipe = workspace.recipe
     chain: list[Stage] = []
     if recipe.sample < 1.0:
-        chain.append(Sample(share=recipe.sample, seed=recipe.seed))
+        chain.append(cast(Stage, Sample(share=recipe.sample, seed=recipe.seed)))
     for position, use in enumerate(recipe.stages):
         chain.append(build_stage(workspace, use, f"recipe, key stages.{position}", fitted))
     names = [stage.name for stage in chain]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UserError(f"the stage {twice!r} is in the chain twice", remedy="Drops are counted by stage: keep one")
     dedup = recipe.dedup
-    chain.append(
-        Fingerprint(
-            shingle_words=dedup.shingle_words,
-            permutations=dedup.permutations,
-            threshold=dedup.threshold,
-            seed=recipe.seed,
-        )
+    fingerprint = Fingerprint(
+        shingle_words=dedup.shingle_words,
+        permutations=dedup.permutations,
+        threshold=dedup.threshold,
+        seed=recipe.seed,
     )
+    # What ``@stage`` adds to a class is beyond a type checker's sight.
+    chain.append(cast(Stage, fingerprint))
     return chain
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import apache_beam as beam
 import pyarrow as pa
+from apache_beam.coders.typecoders import registry
 
 
 class RecordBatchCoder(beam.coders.Coder):
@@ -25,11 +28,11 @@ class RecordBatchCoder(beam.coders.Coder):
         """Tell Beam that equal batches need not have equal bytes: a batch is no key."""
         return False
 
-    def to_type_hint(self) -> type:
+    def to_type_hint(self) -> Any:
         """Give the coded type."""
         return pa.RecordBatch
 
 
 def register() -> None:
     """Make the coder the one for batches, in this process. Idempotent."""
-    beam.coders.registry.register_coder(pa.RecordBatch, RecordBatchCoder)
+    registry.register_coder(pa.RecordBatch, RecordBatchCoder)

@@ -1,6 +1,6 @@
 """The driver: takes a recipe through all its passes, each skipped when its digest is unchanged and its output whole.
 
-    plan -> fit lm -> judge -> decide -> deduplicate -> fit tokeniser -> write -> resolve schedule -> (train)
+plan -> fit lm -> judge -> decide -> deduplicate -> fit tokeniser -> write -> resolve schedule -> (train)
 """
 
 from __future__ import annotations
@@ -121,7 +121,9 @@ def make(work: Pass, run: Run, runner: LocalRunner | BeamRunner, reporter: Repor
         runner.run(work, run, pending, poll)
     folder.finish(units)
     skipped = f", {len(units) - len(pending)} finished before" if len(pending) < len(units) else ""
-    reporter.end(f"{len(pending)} unit{'' if len(pending) == 1 else 's'} in {time.monotonic() - started:.1f} s{skipped}")
+    reporter.end(
+        f"{len(pending)} unit{'' if len(pending) == 1 else 's'} in {time.monotonic() - started:.1f} s{skipped}"
+    )
 
 
 def finished_run(root: str) -> Run:
@@ -150,12 +152,15 @@ def locked(workspace: Workspace) -> Iterator[None]:
     if path is None:
         yield
         return
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise UserError(
-                "another process is working in this folder", place=workspace.store.root, remedy="Wait for it, or stop it"
+                "another process is working in this folder",
+                place=workspace.store.root,
+                remedy="Wait for it, or stop it",
             ) from error
         workspace.store.clear_scratch()
         yield

@@ -1,7 +1,8 @@
 """Planning: which files there are, and how they are cut into splits. Nothing of their content is judged here.
 
-The source table is append-only: a file keeps its index for the life of a run's folder, so doc_ids stay true when files are
-added. A split is named by its position and the digest of its sources, so files added later leave finished splits alone.
+The source table is append-only: a file keeps its index for the life of a run's folder, so doc_ids stay true when files
+are added. A split is named by its position and the digest of its sources, so files added later leave finished splits
+alone.
 """
 
 from __future__ import annotations
@@ -87,14 +88,12 @@ def make_plan(workspace: Workspace, known: Sequence[PlannedSource] = ()) -> Plan
             raise UserError(
                 f"the source {path!r} has changed since this folder first read it",
                 place=workspace.store.root,
-                remedy="Documents already traced to it would lose their origin: use a new --out folder, or a new file name",
+                remedy="Its documents would lose their origin: use a new --out folder, or a new file name",
             )
         active.append(PlannedSource(before.index, path, size, before.checksum, settings))
     following = 1 + max((source.index for source in known), default=-1)
     for index, (path, size, settings) in enumerate(fresh, start=following):
-        active.append(
-            PlannedSource(index, path, size, probe_checksum(workspace.input_path(path), size), settings)
-        )
+        active.append(PlannedSource(index, path, size, probe_checksum(workspace.input_path(path), size), settings))
     return Plan(tuple(_cut(workspace, sorted(active, key=lambda source: source.index))))
 
 

@@ -36,7 +36,7 @@ class SourceSettings(Strict):
 
     glob: str | tuple[str, ...]
     domain: str = Field(default="web", pattern=NAME)
-    format: Literal["auto", "warc", "wet", "jsonl", "parquet"] = "auto"
+    format: Literal["auto", "warc", "jsonl", "parquet"] = "auto"
     licence: str | None = None
     priority: int = Field(default=0, description="among duplicates, the smallest priority survives")
     text_key: str = "text"

@@ -17,8 +17,8 @@ from concurrent.futures.process import BrokenProcessPool
 import apache_beam as beam
 import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from apache_beam.runners.worker import worker_handlers
+from apache_beam.runners.portability.fn_api_runner import worker_handlers
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from pipelines.passes.base import Pass
 from pipelines.workspace import Run
@@ -26,7 +26,8 @@ from shards.errors import UserError
 
 POLL_SECONDS = 0.5
 
-# Zero makes every element flush at once from the writer's own thread: a timer's flush without its lock loses data (2.77).
+# Zero makes every element flush at once from the writer's own thread: a timer's flush without its lock loses data
+# (2.77).
 worker_handlers.DATA_BUFFER_TIME_LIMIT_MS = 0
 
 
@@ -165,7 +166,9 @@ def check_options(options: Sequence[str]) -> None:
         )
     if not any(option.startswith("--runner") for option in options):
         raise UserError(
-            "options for Beam without a runner", place=f"after --: {joined}", remedy="Add --runner=NAME, or leave them out"
+            "options for Beam without a runner",
+            place=f"after --: {joined}",
+            remedy="Add --runner=NAME, or leave them out",
         )
     if any(option in ("--runner=DirectRunner", "--runner=FnApiRunner") for option in options):
         raise UserError(

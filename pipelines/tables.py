@@ -24,6 +24,7 @@ class TableFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._file: Any = None
         self._writer: Any = None
         self.rows = 0
 
@@ -31,7 +32,9 @@ class TableFile:
         """Append a batch; all must have one schema."""
         batch = batch.replace_schema_metadata(None)
         if self._writer is None:
-            self._writer = pa.ipc.new_file(str(self._path), batch.schema, options=_COMPRESSED)
+            # An own file: closing a writer leaves a file that it opened by name unflushed.
+            self._file = pa.OSFile(str(self._path), "wb")
+            self._writer = pa.ipc.new_file(self._file, batch.schema, options=_COMPRESSED)
         self._writer.write_batch(batch)
         self.rows += batch.num_rows
 
@@ -39,13 +42,14 @@ class TableFile:
         """Close the file and publish it."""
         if self._writer is None:
             raise AssertionError(f"{folder}/{stem}: a table needs at least one batch, for its schema")
-        self._writer.close()
+        self.close()
         return store.publish(self._path, folder, stem, self.rows)
 
     def close(self) -> None:
-        """Give up an unpublished file."""
-        if self._writer is not None:
+        """Close the file; once is enough."""
+        if self._writer is not None and not self._file.closed:
             self._writer.close()
+            self._file.close()
 
 
 def publish_table(store: Store, table: pa.Table, folder: str, stem: str) -> FileEntry:
@@ -104,7 +108,7 @@ def fixed_binary(column: pa.ChunkedArray, dtype: Any) -> npt.NDArray[Any]:
         raise AssertionError("a key column holds nulls")
     width = array.type.byte_width
     data = np.frombuffer(array.buffers()[1], np.uint8, count=len(array) * width, offset=array.offset * width)
-    return data.view(dtype).reshape(len(array), -1)
+    return np.asarray(data.view(dtype).reshape(len(array), -1))
 
 
 def group_counts(table: pa.Table, keys: list[str]) -> list[dict[str, Any]]:

@@ -17,8 +17,8 @@ from pipelines.workspace import Run
 def verdicts(run: Run) -> Iterator[pa.Table]:
     """Give the verdict table of each split, in order: every record once, by doc_id.
 
-    Columns: those of ``shards.schema.DOCUMENT`` without text and payload, one per score, ``content_hash``, ``text_bytes``,
-    ``witness`` (doc_id of the kept document for which a duplicate was dropped) and ``jaccard``.
+    Columns: those of ``shards.schema.DOCUMENT`` without text and payload, one per score, ``content_hash``,
+    ``text_bytes``, ``witness`` (doc_id of the kept document for which a duplicate was dropped) and ``jaccard``.
     """
     for split in split_names(run):
         judged = read_table(run.store, run.folder("judge").require(split).files["verdicts"])

@@ -61,12 +61,14 @@ class Workspace:
             saved = store.read_json(RECIPE_FILE)
         except (IncompleteError, OSError) as error:
             raise UserError(
-                "no run is here", place=root, remedy=f"Name a folder that 'headrace run' wrote ({RECIPE_FILE} is missing)"
+                "no run is here",
+                place=root,
+                remedy=f"Name a folder that 'headrace run' wrote ({RECIPE_FILE} is missing)",
             ) from error
         return cls(store, Recipe.model_validate(saved["recipe"]), saved["base"])
 
     def input_path(self, path: str) -> str:
-        """Give the path of an input that the recipe names: URIs as they are, relative paths from the recipe's folder."""
+        """Give the path of an input that the recipe names: a URI as it is, else relative to the recipe's folder."""
         return path if "://" in path else str(Path(self.base, path))
 
 
@@ -77,7 +79,7 @@ def _opened(root: str, recipe_key: str) -> Workspace:
 
 @dataclass(frozen=True)
 class Run:
-    """What a pass and its workers know: the folder, and the digest of each pass up to the current one. Small to pickle."""
+    """What a pass and its workers know: the folder, and the digest of each pass so far. Small to pickle."""
 
     root: str
     recipe_key: str

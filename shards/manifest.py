@@ -1,8 +1,8 @@
 """Markers and manifests: what of a pass is finished, and with which bytes.
 
 A pass consists of units (a split, a hash range, a shard group). A unit publishes its files and then its *marker*, so a
-restart skips what is marked and a unit killed half-way counts for nothing. When all units are marked, the *manifest* folds
-the markers in unit order; it holds no clock, host or worker, so equal work gives equal bytes.
+restart skips what is marked and a unit killed half-way counts for nothing. When all units are marked, the *manifest*
+folds the markers in unit order; it holds no clock, host or worker, so equal work gives equal bytes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Marker:
 
 
 class PassFolder:
-    """One pass's folder in the store: ``{name}/{kind}/...`` files, ``{name}/markers/{unit}.json``, ``{name}/manifest.json``."""
+    """One pass's folder in the store: files by kind, ``markers/{unit}.json``, ``manifest.json``."""
 
     def __init__(self, store: Store, name: str, digest: str) -> None:
         self.store, self.name, self.digest = store, name, digest

@@ -57,7 +57,7 @@ def file_system(uri: str) -> tuple[pafs.FileSystem, str]:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         pass
     try:
-        import fsspec  # noqa: PLC0415 -- only needed for schemes that pyarrow does not know
+        import fsspec
 
         return pafs.PyFileSystem(pafs.FSSpecHandler(fsspec.filesystem(scheme))), rest
     except (ImportError, ValueError) as error:

@@ -1,7 +1,8 @@
 """What a stage is: a frozen dataclass of its parameters with one pure method, ``judge``.
 
-``mark`` applies a stage to a batch: it shows the stage only the rows that are still unmarked and in the stage's domains,
-and turns the verdict into marks. So every record is dropped or failed by at most one stage, and statistics are a group-by.
+``mark`` applies a stage to a batch: it shows the stage only the rows that are still unmarked and in the stage's
+domains, and turns the verdict into marks. So every record is dropped or failed by at most one stage, and statistics are
+a group-by.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Verdict:
 
     Attributes:
         codes: int8 array of shape (n,): ``KEPT``, or an index into ``stage.reasons + stage.failures``.
-        value: float64 array of shape (n,): the measure that decided, NaN where there is none; None if the stage has none.
+        value: float64 array of shape (n,): the measure that decided, NaN where there is none; None for none at all.
         columns: new or replaced columns, each an Arrow array of length n. New ones are declared in ``stage.columns``.
         detail: for failed rows, what went wrong, by row; None if there is nothing to say.
     """
@@ -54,7 +55,7 @@ class Stage(Protocol):
     columns: ClassVar[Mapping[str, pa.DataType]]
     """The columns that it adds, with their types; null for rows it was not shown."""
     path_parameters: ClassVar[tuple[str, ...]]
-    """Its parameters that hold paths (a string, or strings in a tuple or mapping): relative to the recipe in a recipe."""
+    """Its parameters that hold paths (a string, or strings in a tuple or mapping), relative to the recipe's folder."""
     domains: tuple[str, ...]
     """Domains it judges; empty for all."""
 
@@ -96,7 +97,7 @@ def keep_all(rows: int) -> npt.NDArray[np.int8]:
 
 
 def first_failing(*checks: tuple[int, npt.NDArray[np.bool_], npt.NDArray[np.float64]]) -> Verdict:
-    """Fold checks (code, drop mask, measure), each of shape (n,), into a verdict: the first that drops a row decides."""
+    """Fold checks (code, drop mask, measure), each of shape (n,), into a verdict: the first hit decides."""
     codes = keep_all(len(checks[0][1]))
     value = np.full(len(codes), np.nan)
     for code, drop, measure in checks:
@@ -157,9 +158,7 @@ def _scattered(
     return pc.if_else(pa.array(live), spread, batch.column(name))
 
 
-def _marks(
-    stage: Stage, batch: pa.RecordBatch, verdict: Verdict, rows: npt.NDArray[np.int64]
-) -> dict[str, pa.Array]:
+def _marks(stage: Stage, batch: pa.RecordBatch, verdict: Verdict, rows: npt.NDArray[np.int64]) -> dict[str, pa.Array]:
     hit = verdict.codes != KEPT
     if not hit.any():
         return {}

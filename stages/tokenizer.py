@@ -51,7 +51,7 @@ class Encoder:
         data = Path(path).read_bytes()
         try:
             self._tokenizer: Any = Tokenizer.from_str(data.decode("utf-8"))
-        except Exception as error:  # noqa: BLE001 -- the library raises bare Exception for every kind of bad file
+        except Exception as error:
             raise UserError(
                 f"not a tokenizer.json: {error}", place=path, remedy="Name a Hugging Face tokenizer.json file"
             ) from error
@@ -77,7 +77,7 @@ class Encoder:
         return int(found)
 
     def encode(self, texts: list[str]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-        """Give (values uint32 of shape (tokens,), offsets int64 of shape (n + 1,)) of n texts, no special tokens added."""
+        """Give (values uint32 of shape (tokens,), offsets int64 of shape (n + 1,)) of n texts, no special tokens."""
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         ids = [encoding.ids for encoding in encodings]
         offsets = np.zeros(len(texts) + 1, np.int64)

@@ -1,7 +1,7 @@
 """*decide*: turns the merged score histograms of all splits into percentile cuts, per language.
 
-Scores were rounded before they were counted, so the cuts are exact over the whole run and independent of its splits. The
-documents themselves are not judged again: whoever reads keys or documents later asks ``cut_mask``.
+Scores were rounded before they were counted, so the cuts are exact over the whole run and independent of its splits.
+The documents themselves are not judged again: whoever reads keys or documents later asks ``cut_mask``.
 """
 
 from __future__ import annotations

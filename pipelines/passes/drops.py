@@ -1,7 +1,7 @@
 """*drops*: one drop file per split, of everything that was decided after judging: cuts, exact and near duplicates.
 
-An empty list is a file too; a missing file is an error, never 'nothing dropped'. The write pass and every report read the
-judge's verdicts with this laid over them.
+An empty list is a file too; a missing file is an error, never 'nothing dropped'. The write pass and every report read
+the judge's verdicts with this laid over them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """*exact*: among documents of equal content, the smallest (priority, doc_id) survives. Sees keys only.
 
-Keys are shuffled by ranges of their hash, as numpy bytes: ``Create(splits) | keys | GroupByKey | exact_drops | publish``.
-The number of ranges follows from the number of keys, never from the workers, and no range's result depends on arrival order.
+Keys are shuffled by ranges of their hash, as numpy bytes: ``Create(splits) | keys | GroupByKey | exact_drops |
+publish``. The number of ranges follows from the number of keys, never from the workers, and no range's result depends
+on arrival order.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def range_names(key_bytes: int, range_bytes: int) -> list[str]:
 
 
 def range_of(hashes: npt.NDArray[np.uint64], ranges: int) -> npt.NDArray[np.int64]:
-    """Give the range, int64 of shape (n,), of 64-bit hashes: by multiply-shift on their upper 32 bits, for any number."""
+    """Give the range, int64 of shape (n,), of 64-bit hashes: multiply-shift on their upper half, for any number."""
     return ((hashes >> np.uint64(32)) * np.uint64(ranges) >> np.uint64(32)).astype(np.int64)
 
 
@@ -149,7 +150,7 @@ def exact_drops_of(run: Run) -> npt.NDArray[Any]:
 
 
 def is_in(ids: npt.NDArray[np.int64], ordered: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Tell which of ``ids``, shape (n,), are in ``ordered``, a sorted array: by binary search, without a copy of either."""
+    """Tell which of ``ids``, shape (n,), are in ``ordered``, a sorted array: by binary search, copying neither."""
     if not len(ordered):
         return np.zeros(len(ids), np.bool_)
     place = np.minimum(np.searchsorted(ordered, ids), len(ordered) - 1)

@@ -139,9 +139,7 @@ class _SplitSink(UnitSink):
         self._counts: list[pa.Table] = []
         self._histogram: dict[str, dict[int, int]] = {}
         plan = plan_of(run)
-        self._priority = {
-            s.index: run.recipe.sources[s.settings].priority for s in plan.by_name[unit].sources
-        }
+        self._priority = {s.index: run.recipe.sources[s.settings].priority for s in plan.by_name[unit].sources}
 
     def write(self, batch: pa.RecordBatch) -> None:
         batch = batch.append_column("text_bytes", pc.binary_length(batch.column("text")).cast(pa.int64()).fill_null(0))
@@ -186,8 +184,7 @@ class _SplitSink(UnitSink):
 
     def abandon(self) -> None:
         for file in self._files.values():
-            with contextlib.suppress(pa.ArrowInvalid):
-                file.close()
+            file.close()
         self._stack.close()
 
 

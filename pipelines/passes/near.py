@@ -2,7 +2,7 @@
 
     signatures -> band keys -> GroupByKey by range -> candidate pairs          (near_pairs: one unit per range)
     documents  -> shingle sets of the candidates, text read in place           (near_sets: one unit per split)
-    pairs      -> exact Jaccard from the sets, opened by path                  (near_verify: one unit per chunk of pairs)
+    pairs      -> exact Jaccard from the sets, opened by path                  (near_verify: one unit per chunk)
     all pairs  -> survivors, witnesses, clusters                               (near: in the driver)
 
 No text crosses a shuffle: it is read where it lies, by split.
@@ -30,7 +30,7 @@ from stages.near_dedup import BAND_KEY, PAIR, candidate_pairs, greedy_survivors,
 from stages.shingles import batch_shingles
 
 PAIRS_PER_UNIT = 16_384
-"""Verification holds the shingle sets of one chunk's documents: about 8 kB each, so 260 MB at most in the usual case."""
+"""Verification holds the shingle sets of one chunk's documents: about 8 kB each, so usually 260 MB at most."""
 
 REMOVED = np.dtype([("doc_id", "<i8"), ("witness", "<i8"), ("jaccard", "<f8")])
 VERIFIED = np.dtype([("a", "<i8"), ("b", "<i8"), ("jaccard", "<f8")])
@@ -175,9 +175,7 @@ class NearSets(UnitPass):
         run.folder(self.name).commit(unit, files, {"documents": table.num_rows})
 
 
-_SETS = pa.schema(
-    [("doc_id", pa.int64()), ("content_hash", pa.binary(16)), ("shingles", pa.large_list(pa.uint64()))]
-)
+_SETS = pa.schema([("doc_id", pa.int64()), ("content_hash", pa.binary(16)), ("shingles", pa.large_list(pa.uint64()))])
 
 
 class NearVerify(UnitPass):
@@ -242,9 +240,7 @@ class Near(DriverPass):
         pairs["a"], pairs["b"] = close["a"], close["b"]
         removed = greedy_survivors(pairs, close["jaccard"], (ids, priorities), run.recipe.dedup.threshold)
         members, roots = components(close["a"], close["b"])
-        clusters = pa.table(
-            {"doc_id": members, "cluster_hash": hashes.take(pa.array(np.searchsorted(ids, roots)))}
-        )
+        clusters = pa.table({"doc_id": members, "cluster_hash": hashes.take(pa.array(np.searchsorted(ids, roots)))})
         files = {
             "removed": publish_table(run.store, unstructured(removed.astype(REMOVED)), self.name, "removed"),
             "clusters": publish_table(run.store, clusters, self.name, "clusters"),
