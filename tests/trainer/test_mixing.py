@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shards.resolve import resolve
+from shards.schedule import Schedule, ScheduleSettings
+from trainer.mixing import Mixer
+
+RATE = {"shape": "constant", "start": 1e-3}
+
+
+def schedule_of(stages: list[dict[str, object]], domains: int) -> Schedule:
+    full = [{"name": str(i), "learning_rate": RATE, **stage} for i, stage in enumerate(stages)]
+    settings = ScheduleSettings.model_validate({"stages": full, "default_max_epochs": 1e9})
+    return resolve(settings, {f"d{i}": 1_000 for i in range(domains)})
+
+
+weight = st.floats(0.001, 1)
+
+
+@st.composite
+def schedules(draw: st.DrawFn, *, contexts: tuple[int, ...]) -> Schedule:
+    domains = draw(st.integers(1, 6))
+    stages: list[dict[str, object]] = []
+    for context in contexts:
+        weights = {f"d{i}": (draw(weight), draw(weight)) for i in range(domains)}
+        rows = draw(st.integers(1, 5))
+        tokens = rows * context * draw(st.integers(1, 30))
+        stages.append({"weights": weights, "context_tokens": context, "batch_tokens": rows * context, "tokens": tokens})
+    return schedule_of(stages, domains)
+
+
+def worst_error(schedule: Schedule) -> dict[int, float]:
+    """The greatest distance from the ideal, in rows of the stage, after any row of each stage."""
+    mixer = Mixer(schedule, [0] * len(schedule.domains))
+    worst: dict[int, float] = {}
+    tokens = 0
+    for index, stage in enumerate(schedule.stages):
+        for _ in range(stage.tokens // stage.context_tokens):
+            mixer.serve(mixer.choose(tokens, stage.context_tokens), stage.context_tokens)
+            tokens += stage.context_tokens
+            ideal = schedule.ideal_tokens(tokens)
+            error = max(abs(given - owed) for given, owed in zip(mixer.served, ideal, strict=True))
+            worst[index] = max(worst.get(index, 0.0), error / stage.context_tokens)
+    assert sum(mixer.served) == schedule.tokens
+    return worst
+
+
+@given(schedule=schedules(contexts=(16, 16, 16)))
+@settings(max_examples=80, deadline=None)
+def test_no_domain_is_ever_a_row_from_its_weights(schedule: Schedule) -> None:
+    assert max(worst_error(schedule).values()) < 1 + 1e-9
+
+
+@given(schedule=schedules(contexts=(8, 16, 64)))
+@settings(max_examples=80, deadline=None)
+def test_a_longer_context_adds_at_most_the_debt_it_begins_with(schedule: Schedule) -> None:
+    # Debts below one short row come along, so the bound is a long and a short row.
+    assert max(worst_error(schedule).values()) < 1.5 + 1e-9
+
+
+def test_constant_weights_give_an_even_order() -> None:
+    stage = {"weights": {"d0": 3, "d1": 1}, "context_tokens": 4, "batch_tokens": 16, "tokens": 64}
+    mixer = Mixer(schedule_of([stage], 2), [0, 0])
+    order = []
+    for row in range(16):
+        order.append(mixer.choose(row * 4, 4))
+        mixer.serve(order[-1], 4)
+    assert [order[i : i + 4].count(1) for i in range(0, 16, 4)] == [1, 1, 1, 1]
+
+
+@given(schedule=schedules(contexts=(8, 16)), cut=st.integers(0, 400))
+@settings(max_examples=40, deadline=None)
+def test_served_is_all_its_state(schedule: Schedule, cut: int) -> None:
+    mixer = Mixer(schedule, [0] * len(schedule.domains))
+    tokens = 0
+    for stage in schedule.stages:
+        for _ in range(stage.tokens // stage.context_tokens):
+            if tokens >= cut:
+                fresh = Mixer(schedule, mixer.served)
+                assert fresh.choose(tokens, stage.context_tokens) == mixer.choose(tokens, stage.context_tokens)
+            mixer.serve(mixer.choose(tokens, stage.context_tokens), stage.context_tokens)
+            tokens += stage.context_tokens
+
+
+def test_a_domain_of_weight_zero_is_never_chosen() -> None:
+    stage = {"weights": {"d0": 1, "d1": [0, 0]}, "context_tokens": 4, "batch_tokens": 16, "tokens": 64}
+    mixer = Mixer(schedule_of([stage], 2), [0, 0])
+    for row in range(16):
+        assert mixer.choose(row * 4, 4) == 0
+        mixer.serve(0, 4)
+
+
+@pytest.mark.parametrize("gone", [0, 1])
+def test_exhausted_domains_leave_the_rest_to_the_others(gone: int) -> None:
+    stage = {"weights": {"d0": 3, "d1": 1}, "context_tokens": 4, "batch_tokens": 16, "tokens": 64}
+    mixer = Mixer(schedule_of([stage], 2), [0, 0])
+    mixer.exhaust(gone)
+    for row in range(16):
+        assert mixer.choose(row * 4, 4) == 1 - gone
+        mixer.serve(1 - gone, 4)
+    mixer.exhaust(1 - gone)
+    assert mixer.choose(0, 4) == -1

@@ -1,0 +1,220 @@
+"""From the plan of a step (which spans go where) to the arrays that a model reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from shards.catalog import Split
+from shards.reader import ShardSet
+from trainer.cursor import Group
+from trainer.order import Int64Array
+
+IGNORE: Final = -100
+"""Target that a loss leaves out: PyTorch's ``ignore_index``."""
+
+NO_DOCUMENT: Final = -1
+"""Segment of padding, and domain of a row that is all padding."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Spans of documents placed in rows, sorted by (row, column); each array of shape (spans,), int64 but ``last``.
+
+    Attributes:
+        row: the row it lies in; column: where it begins there.
+        domain: index into the schedule's domains.
+        document: number of the document in its domain (``ShardSet``).
+        start: first token in the document; length: tokens.
+        last: bool, true if it ends its document.
+    """
+
+    row: Int64Array
+    column: Int64Array
+    domain: Int64Array
+    document: Int64Array
+    start: Int64Array
+    length: Int64Array
+    last: npt.NDArray[np.bool_]
+
+    def take(self, index: npt.NDArray[np.intp] | slice) -> Placed:
+        """Give some of the spans."""
+        return Placed(*(getattr(self, name)[index] for name in self.__dataclass_fields__))
+
+    @classmethod
+    def of_group(cls, group: Group, first: int, rows: Int64Array, domain: int) -> Placed:
+        """Place consecutive rows of a group, from ``first``, as these rows of a step."""
+        offsets = group.rows.offsets[first : first + len(rows) + 1]
+        spans = group.rows.spans.take(slice(int(offsets[0]), int(offsets[-1])))
+        counts = offsets[1:] - offsets[:-1]
+        before = np.cumsum(spans.length) - spans.length
+        return cls(
+            row=np.repeat(rows, counts),
+            column=before - np.repeat(before[offsets[:-1] - offsets[0]], counts),
+            domain=np.full(len(before), domain, np.int64),
+            document=group.documents[spans.slot],
+            start=spans.start,
+            length=spans.length,
+            last=spans.start + spans.length == group.lengths[spans.slot],
+        )
+
+    @classmethod
+    def joined(cls, parts: list[Placed]) -> Placed:
+        """Join spans and sort them by row; spans of one row come from one part."""
+        empty = np.empty(0, np.int64)
+        parts = [cls(empty, empty, empty, empty, empty, empty, empty.astype(np.bool_)), *parts]
+        whole = cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__dataclass_fields__))
+        return whole.take(np.argsort(whole.row, kind="stable"))
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """Which spans make up a step: all rows of all ranks, no token read.
+
+    Attributes:
+        context_tokens: slots of a row.
+        domains: names, in the schedule's order.
+        domain: int64 of shape (rows,): each row's domain, -1 where it is all padding.
+        placed: the spans.
+    """
+
+    context_tokens: int
+    domains: tuple[str, ...]
+    domain: Int64Array
+    placed: Placed
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return len(self.domain)
+
+    def part(self, rows: slice) -> StepPlan:
+        """Give consecutive rows of it as a plan of their own, rows counted from 0."""
+        first, stop, stride = rows.indices(self.rows)
+        if stride != 1:
+            raise ValueError("rows of a step are taken consecutively")
+        begin, end = np.searchsorted(self.placed.row, (first, max(first, stop)))
+        part = self.placed.take(slice(int(begin), int(end)))
+        shifted = Placed(part.row - first, *(getattr(part, name) for name in list(Placed.__dataclass_fields__)[1:]))
+        return StepPlan(self.context_tokens, self.domains, self.domain[rows], shifted)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of tokens with all that a model and a loss need. A row is documents side by side, then padding.
+
+    Attributes:
+        plan: the spans that it was made from.
+        tokens: int64 of shape (rows, context); the end-of-text token in padding.
+        targets: int64 of shape (rows, context): the document's next token, also where the row cuts the document and
+            the next token itself lies in another row; ``IGNORE`` after a document's last token and in padding. So
+            over an epoch every token but the first of each document is a target exactly once.
+    """
+
+    plan: StepPlan
+    tokens: Int64Array
+    targets: Int64Array
+
+    @property
+    def domain(self) -> Int64Array:
+        """int64 of shape (rows,): index of each row's domain; -1 where it is all padding."""
+        return self.plan.domain
+
+    @cached_property
+    def document(self) -> npt.NDArray[np.int32]:
+        """int32 of shape (rows, context): number of the span within its row, from 0; -1 in padding."""
+        return self._segments[0]
+
+    @cached_property
+    def positions(self) -> npt.NDArray[np.int32]:
+        """int32 of shape (rows, context): position within the span, from 0; padding counts from 0 too."""
+        return self._segments[1]
+
+    @property
+    def real_tokens(self) -> int:
+        """Tokens that are not padding."""
+        return int(self.plan.placed.length.sum())
+
+    def trace(self, row: int, column: int) -> tuple[str, int, int] | None:
+        """Give (domain, document, token in it) of a slot, for ``ShardSet.trace``; None in padding.
+
+        Raises:
+            IndexError: if there is no such slot.
+        """
+        context, placed = self.plan.context_tokens, self.plan.placed
+        if not (0 <= row < self.plan.rows and 0 <= column < context):
+            raise IndexError(f"no slot ({row}, {column}) in {self.plan.rows} rows of {context}")
+        slot = row * context + column
+        index = int(np.searchsorted(placed.row * context + placed.column, slot, side="right")) - 1
+        if index < 0 or placed.row[index] != row or column >= placed.column[index] + placed.length[index]:
+            return None
+        token = int(placed.start[index]) + column - int(placed.column[index])
+        return self.plan.domains[int(placed.domain[index])], int(placed.document[index]), token
+
+    @cached_property
+    def _segments(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        first, length, number = _segments(self.plan)
+        shape = self.tokens.shape
+        positions = np.arange(self.tokens.size, dtype=np.int32) - np.repeat(first.astype(np.int32), length)
+        return np.repeat(number.astype(np.int32), length).reshape(shape), positions.reshape(shape)
+
+
+def assemble(shards: ShardSet, plan: StepPlan, split: Split = "train") -> Batch:
+    """Read the tokens of a plan."""
+    context, placed = plan.context_tokens, plan.placed
+    flat = np.full(plan.rows * context, shards.catalog.end_of_text, np.int64)
+    first = placed.row * context + placed.column
+    targets = np.full(flat.size, IGNORE, np.int64)
+    for index in np.unique(placed.domain).tolist():
+        mine = placed.domain == index
+        domain, part, at = plan.domains[index], placed.take(np.flatnonzero(mine)), first[mine]
+        shards.gather(domain, split, part.document, part.start, part.length, flat, at)
+    targets[:-1] = flat[1:]
+    targets[first + placed.length - 1] = IGNORE
+    for index in np.unique(placed.domain[~placed.last]).tolist():
+        # Where a row cuts a document, the token after the cut is in another row, but it is this one's target.
+        cut = (placed.domain == index) & ~placed.last
+        part, after = placed.take(np.flatnonzero(cut)), (first + placed.length - 1)[cut]
+        ones = np.ones(len(after), np.int64)
+        shards.gather(plan.domains[index], split, part.document, part.start + part.length, ones, targets, after)
+    begins, length, number = _segments(plan)
+    for begin, size in zip(begins[number < 0].tolist(), length[number < 0].tolist(), strict=True):
+        targets[begin : begin + size] = IGNORE
+    shape = plan.rows, context
+    return Batch(plan, flat.reshape(shape), targets.reshape(shape))
+
+
+def _segments(plan: StepPlan) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """Give (first slot, slots, number in its row or -1) of every span and every stretch of padding, in slot order."""
+    context, placed = plan.context_tokens, plan.placed
+    count = np.bincount(placed.row, minlength=plan.rows)
+    number = np.arange(len(placed.row)) - np.repeat(np.cumsum(count) - count, count)
+    used = np.bincount(placed.row, weights=placed.length, minlength=plan.rows).astype(np.int64)
+    padded = np.flatnonzero(used < context)
+    first = np.concatenate([placed.row * context + placed.column, padded * context + used[padded]])
+    length = np.concatenate([placed.length, context - used[padded]])
+    number = np.concatenate([number, np.full(len(padded), NO_DOCUMENT)])
+    order = np.argsort(first, kind="stable")
+    return first[order], length[order], number[order]
+
+
+def micro_batches(rows: int, micro_batch_rows: int, rank: int = 0, world: int = 1) -> list[slice]:
+    """Give the micro-batches of a rank, as slices of a step's rows.
+
+    The step is cut into micro-batches of ``micro_batch_rows`` (the last may be shorter) whatever the number of ranks;
+    each rank takes consecutive ones, so that only who computes a micro-batch depends on the ranks, never what is in it.
+    Ranks differ by at most one micro-batch, and the first rank has one always.
+    """
+    count = -(-rows // micro_batch_rows)
+    mine = range(-(-count * rank // world), -(-count * (rank + 1) // world))
+    return [slice(index * micro_batch_rows, min(rows, (index + 1) * micro_batch_rows)) for index in mine]
+
+
+def describe_slot(shards: ShardSet, batch: Batch, row: int, column: int) -> dict[str, Any] | None:
+    """Lead from a slot of a training batch back to its document, URL and source; None in padding."""
+    place = batch.trace(row, column)
+    return None if place is None else shards.trace(place[0], "train", place[1], place[2])

@@ -1,0 +1,161 @@
+"""Where the stream stands in one domain: which group of documents is packed, and how many of its rows were served.
+
+A group is a range of positions in the epoch's document order. When the context length changes inside a group, what its
+rows have not served yet is packed anew at the new length; so an epoch serves every token exactly once, whatever the
+context lengths on the way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from shards.permute import derive_key
+from shards.reader import ShardSet
+from trainer.order import DocumentOrder, Int64Array, epoch_key
+from trainer.packing import PackedRows, Spans, pack
+
+GROUP_ROWS: Final = 128
+"""Rows that a group fills about, at least: with fewer, best fit leaves gaps at long contexts."""
+
+GROUP_DOCUMENTS: Final = 128
+"""Documents in a group, at least: with fewer, long documents would give one batch many rows of the same text."""
+
+
+@dataclass
+class CursorState:
+    """The state of a cursor: some dozens of bytes, whatever the domain's size.
+
+    Attributes:
+        epoch: epochs begun before this one.
+        start: position in the epoch's order of the group's first document.
+        count: documents in the group.
+        packings: (context length, rows served) of the group's packings, in order; every one served a row.
+    """
+
+    epoch: int = 0
+    start: int = 0
+    count: int = 0
+    packings: list[tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Group:
+    """A packed group: its rows, and its documents by slot as int64 of shape (count,): number and length in tokens."""
+
+    rows: PackedRows
+    documents: Int64Array
+    lengths: Int64Array
+
+
+class Cursor:
+    """Serves the rows of one domain, epoch after epoch.
+
+    Args:
+        shards: the shards of the run.
+        domain: its domain.
+        seed: of the run's order.
+        max_epochs: whole epochs after which it has no more rows; None for no end.
+        window_shards: see ``DocumentOrder``.
+        state: where to stand; the beginning by default.
+    """
+
+    def __init__(
+        self,
+        shards: ShardSet,
+        domain: str,
+        seed: int,
+        *,
+        max_epochs: int | None = None,
+        window_shards: int | None = None,
+        state: CursorState | None = None,
+    ) -> None:
+        self._shards, self._domain, self._seed = shards, domain, seed
+        self._max_epochs, self._window = max_epochs, window_shards
+        self._documents = shards.documents(domain)
+        self._tokens = shards.token_count(domain)
+        self._order: tuple[int, DocumentOrder] | None = None
+        self._state = state or CursorState()
+        self._group: Group | None = None
+        self._row = 0
+        if self._state.count:
+            self._restore()
+
+    @property
+    def state(self) -> CursorState:
+        """A copy of where it stands now."""
+        now = self._state
+        return CursorState(now.epoch, now.start, now.count, list(now.packings))
+
+    @property
+    def done(self) -> bool:
+        """True if no row is left: the last of ``max_epochs`` is served."""
+        if self._group is not None and self._row < self._group.rows.rows:
+            return False
+        epoch = self._state.epoch + (self._state.start + self._state.count >= self._documents)
+        return not self._documents or (self._max_epochs is not None and epoch >= self._max_epochs)
+
+    def take(self, context_tokens: int) -> tuple[Group, int] | None:
+        """Serve the next row at a context length, as (group, row in it); None if there is none left."""
+        if self._group is None or self._row == self._group.rows.rows:
+            if not self._advance(context_tokens):
+                return None
+        elif self._group.rows.context_tokens != context_tokens:
+            self._repack(self._group.rows.after(self._row).merged(), context_tokens)
+        group = self._group
+        assert group is not None
+        packings = self._state.packings
+        if self._row:
+            packings[-1] = (context_tokens, self._row + 1)
+        else:
+            packings.append((context_tokens, 1))
+        self._row += 1
+        return group, self._row - 1
+
+    def _advance(self, context_tokens: int) -> bool:
+        """Go to the next group, in the next epoch where this one is over."""
+        state = self._state
+        epoch, start = state.epoch, state.start + state.count
+        if start >= self._documents:
+            epoch, start = epoch + bool(self._documents), 0
+        if not self._documents or (self._max_epochs is not None and epoch >= self._max_epochs):
+            return False
+        wanted = max(GROUP_DOCUMENTS, -(-GROUP_ROWS * context_tokens * self._documents // self._tokens))
+        left = self._documents - start
+        # A short last group would fill its rows badly, so it joins the one before.
+        self._state = CursorState(epoch, start, left if left < wanted + wanted // 2 else wanted)
+        self._load()
+        assert self._group is not None
+        self._repack(Spans.whole(self._group.lengths), context_tokens)
+        return True
+
+    def _load(self) -> None:
+        """Look up the documents of the group; no rows are packed yet."""
+        state = self._state
+        if self._order is None or self._order[0] != state.epoch:
+            key = epoch_key(self._seed, self._domain, state.epoch)
+            self._order = state.epoch, DocumentOrder(self._shards.shard_rows(self._domain), key, self._window)
+        documents = self._order[1](state.start, state.start + state.count)
+        lengths = self._shards.locate(self._domain, "train", documents).length
+        self._group = Group(PackedRows(0, Spans.whole(lengths[:0]), np.zeros(1, np.int64)), documents, lengths)
+
+    def _repack(self, spans: Spans, context_tokens: int) -> None:
+        assert self._group is not None
+        state = self._state
+        key = derive_key("rows", self._seed, self._domain, state.epoch, state.start, len(state.packings))
+        self._group = Group(pack(spans, context_tokens, key), self._group.documents, self._group.lengths)
+        self._row = 0
+
+    def _restore(self) -> None:
+        """Rebuild the group as its packings left it."""
+        packings, self._state.packings = self._state.packings, []
+        self._load()
+        assert self._group is not None
+        spans = Spans.whole(self._group.lengths)
+        for context_tokens, served in packings:
+            self._repack(spans, context_tokens)
+            self._row = served
+            self._state.packings.append((context_tokens, served))
+            spans = self._group.rows.after(served).merged()

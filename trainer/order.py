@@ -1,0 +1,60 @@
+"""The order in which an epoch reads the documents of a domain: a pure function of seed, epoch and domain."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from shards.permute import Permutation, derive_key
+
+Int64Array = npt.NDArray[np.int64]
+
+
+class DocumentOrder:
+    """Shards in permuted order, cut into windows of ``window_shards``; documents permuted inside each window.
+
+    The whole domain is one window by default: a fully global order. Where shards are fetched from afar, a window is
+    what has to be at hand at once. Needs memory for the shards, none for the documents.
+
+    Args:
+        shard_rows: int64 of shape (shards,): documents in each shard.
+        key: 64-bit key of the order; see ``epoch_key``.
+        window_shards: shards in a window, None for all.
+    """
+
+    def __init__(self, shard_rows: Int64Array, key: int, window_shards: int | None = None) -> None:
+        count = len(shard_rows)
+        window = min(window_shards or count, count) or 1
+        self._shards = Permutation(count, derive_key("shards", key))(np.arange(count))
+        rows = shard_rows[self._shards]
+        # Documents before each shard: in the domain's numbering, and in the permuted order of shards.
+        self._first = (np.cumsum(shard_rows) - shard_rows)[self._shards]
+        self._before = np.concatenate([np.zeros(1, np.int64), np.cumsum(rows)])
+        self._window_start = self._before[np.append(np.arange(0, count, window), count)]
+        self._key = key
+        self.documents = int(self._before[-1])
+
+    def __call__(self, start: int, stop: int) -> Int64Array:
+        """Give the documents at positions ``start`` to ``stop`` of the epoch, int64 of shape (stop - start,).
+
+        Raises:
+            IndexError: if the range reaches beyond the domain.
+        """
+        if not 0 <= start <= stop <= self.documents:
+            raise IndexError(f"positions {start} to {stop} are not within {self.documents} documents")
+        parts = [np.empty(0, np.int64)]
+        while start < stop:
+            window = int(np.searchsorted(self._window_start, start, side="right")) - 1
+            begin, end = int(self._window_start[window]), int(self._window_start[window + 1])
+            until = min(stop, end)
+            inside = Permutation(end - begin, derive_key("window", self._key, window))
+            places = begin + inside(np.arange(start - begin, until - begin))
+            shard = np.searchsorted(self._before, places, side="right") - 1
+            parts.append(self._first[shard] + places - self._before[shard])
+            start = until
+        return np.concatenate(parts)
+
+
+def epoch_key(seed: int, domain: str, epoch: int) -> int:
+    """Give the key of a domain's order in an epoch. Other domains of a run do not change it."""
+    return derive_key("order", seed, domain, epoch)
