@@ -7,7 +7,6 @@ the pipelines, which read the recipe first, never import the trainer.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
 import pydantic
@@ -18,6 +17,7 @@ from shards.errors import UserError
 S = TypeVar("S", bound=BaseModel)
 
 _FFN_MULTIPLE = 64
+DEFAULT_MICRO_BATCH_TOKENS = 8_192
 
 
 class _Strict(BaseModel):
@@ -78,7 +78,9 @@ class TrainSettings(_Strict):
     seed: int = Field(default=0, ge=0, lt=1 << 63)
     zero: Literal[0, 1, 2, 3] = Field(default=3, description="ZeRO stage: what is sharded over the ranks")
     precision: Literal["bf16", "fp32"] = Field(default="bf16", description="of compute; masters are fp32 always")
-    micro_batch_tokens: int = Field(default=8192, ge=1, description="row slots of one forward; at least one row")
+    micro_batch_tokens: int | None = Field(
+        default=None, ge=1, description="row slots of one forward, 8,192 by default; at least one row"
+    )
     micro_batch_rows: int | None = Field(default=None, ge=1, description="fixed rows instead, at any context length")
     attention: Literal["auto", "documents", "dense", "flex"] = "auto"
     beta1: float = Field(default=0.9, ge=0.0, lt=1.0)
@@ -91,16 +93,16 @@ class TrainSettings(_Strict):
     evaluate_every_steps: int = Field(default=0, ge=0, description="besides the stages' ends; 0 for those alone")
     evaluate_tokens: int = Field(default=65_536, ge=0, description="held-out tokens per domain at most; 0 for none")
 
-    @pydantic.model_validator(mode="before")
-    @classmethod
-    def _one_size(cls, value: Any) -> Any:
-        if isinstance(value, Mapping) and {"micro_batch_tokens", "micro_batch_rows"} <= value.keys():
+    @pydantic.model_validator(mode="after")
+    def _one_size(self) -> TrainSettings:
+        if self.micro_batch_tokens is not None and self.micro_batch_rows is not None:
             raise ValueError("give micro_batch_tokens or micro_batch_rows, not both")
-        return value
+        return self
 
     def rows_per_micro_batch(self, context_tokens: int) -> int:
         """Give the rows of one micro-batch at a context length."""
-        return self.micro_batch_rows or max(1, self.micro_batch_tokens // context_tokens)
+        tokens = self.micro_batch_tokens or DEFAULT_MICRO_BATCH_TOKENS
+        return self.micro_batch_rows or max(1, tokens // context_tokens)
 
     def bytes_per_parameter(self, ranks: int) -> float:
         """Give the bytes that a parameter takes on each rank at the peak of a step, activations aside.
@@ -111,7 +113,7 @@ class TrainSettings(_Strict):
         compute = 2 if self.precision == "bf16" else 4
         match self.zero:
             case 0:
-                return 16.0 if self.precision == "fp32" else 16.0 + compute
+                return compute + 16.0
             case 1:
                 return compute + 4 + 12 / ranks
             case 2:
