@@ -16,9 +16,9 @@ _SLACK: Final = 1e-9
 def resolve(settings: ScheduleSettings, tokens_per_domain: Mapping[str, int]) -> Schedule:
     """Give the schedule over the training tokens of a run.
 
-    Stage lengths are rounded down to whole batches, one at least. The epoch caps are checked against tokens, of which an epoch's rows hold
-    slightly fewer than their slots, so a schedule that passes never runs out of what its caps allow, but for the one
-    row by which mixing may be ahead.
+    Stage lengths are rounded down to whole batches, one at least. The epoch caps are checked against tokens, and an
+    epoch's rows have at least as many slots as it has tokens; so a schedule that passes never runs out of what its caps
+    allow, but for the one row by which mixing may be ahead.
 
     Raises:
         UserError: if a weight names no domain of the run, or a domain would be read more often than its cap.
@@ -125,15 +125,8 @@ def _rope(stage: ScheduleStage, first_context: int) -> Rope:
 def _learning_rate(stage: ScheduleStage, tokens: int, before: float | None, place: str) -> LearningRate:
     rate = stage.learning_rate
     start = rate.start if rate.start is not None else before
-    if start is None:
-        raise UserError("the first stage's learning rate has no start", place=place, remedy="Give it one")
+    assert start is not None, "the settings check that the first stage has one"
     end = rate.end if rate.end is not None else start
-    if rate.shape == "constant" and end != start:
-        raise UserError(
-            f"a constant rate goes from {start:g} to {end:g}",
-            place=f"{place}.learning_rate",
-            remedy="Leave end out, or choose linear, cosine or one_minus_sqrt",
-        )
     if rate.warmup_tokens >= tokens:
         raise UserError(
             f"warm-up takes {rate.warmup_tokens:,} of the stage's {tokens:,} tokens",
