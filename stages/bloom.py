@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shards.errors import UserError
-from stages.jit import MIX_1, MIX_2, kernel
+from stages.jit import MIX_1, MIX_2, argument, kernel, subkernel
 
 MAX_PROBES: Final = 32
 
@@ -75,7 +75,7 @@ class TwoLevelBloom:
     ) -> npt.NDArray[np.bool_]:
         hi, lo = _halves(hi, lo)
         found = np.empty(len(hi), np.bool_)
-        _contains(level, np.uint64(self.bits), self.probes, hi, lo, found)
+        _contains(argument(level), np.uint64(self.bits), self.probes, hi, lo, found)
         return found
 
 
@@ -84,18 +84,17 @@ def _halves(
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
     if hi.dtype != np.uint64 or lo.dtype != np.uint64 or hi.ndim != 1 or hi.shape != lo.shape:
         raise ValueError(f"halves are {hi.dtype}{hi.shape} and {lo.dtype}{lo.shape}, not uint64 of one length")
-    # Copies fields of a structured array and read-only views alike, so that each kernel is compiled once.
-    return np.require(hi, requirements=["C", "W"]), np.require(lo, requirements=["C", "W"])
+    return argument(hi), argument(lo)
 
 
-@kernel
+@subkernel
 def _mix(value: np.uint64) -> np.uint64:
     value = (value ^ (value >> np.uint64(30))) * MIX_1
     value = (value ^ (value >> np.uint64(27))) * MIX_2
     return value ^ (value >> np.uint64(31))
 
 
-@kernel
+@subkernel
 def _reduce(value: np.uint64, bits: np.uint64) -> np.uint64:
     """Give the upper half of the 128-bit product: ``value`` scaled to [0, bits) without a division (Lemire 2019)."""
     half = np.uint64(32)
@@ -106,7 +105,7 @@ def _reduce(value: np.uint64, bits: np.uint64) -> np.uint64:
     return (value >> half) * (bits >> half) + (middle >> half) + (other >> half)
 
 
-@kernel
+@subkernel
 def _starts(hi: np.uint64, lo: np.uint64) -> tuple[np.uint64, np.uint64]:
     """Give the first probe and the step of double hashing (Kirsch and Mitzenmacher 2006).
 

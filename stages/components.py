@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from stages.jit import kernel
+from stages.jit import kernel, subkernel
 
 
 def components(
@@ -39,7 +39,7 @@ def components(
     return ids, ids[parent]
 
 
-@kernel
+@subkernel
 def _find(parent: npt.NDArray[np.int64], at: int) -> int:
     while parent[at] != at:
         parent[at] = parent[parent[at]]

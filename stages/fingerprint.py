@@ -13,7 +13,7 @@ import pydantic
 import xxhash
 
 from stages.base import Verdict, keep_all, stage
-from stages.jit import kernel
+from stages.jit import argument, kernel
 from stages.minhash import DEFAULT_PERMUTATIONS, MAX_PERMUTATIONS, bands_for, signatures
 from stages.shingles import MAX_SHINGLE_WORDS, WHITESPACE, buffer_shingles, character_table, composed, utf8_buffers
 
@@ -80,7 +80,7 @@ def content_hashes(text: pa.Array) -> pa.Array:
 def _buffer_hashes(data: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64]) -> pa.Array:
     folded = np.empty(int(bounds[-1] - bounds[0]), np.uint8)
     offsets = np.zeros(len(bounds), np.int64)
-    _fold_whitespace(data, bounds, character_table(), folded, offsets)
+    _fold_whitespace(data, argument(bounds), character_table(), folded, offsets)
     view = folded.data
     digests = [xxhash.xxh3_128_digest(view[start:end]) for start, end in itertools.pairwise(offsets.tolist())]
     return pa.array(digests, pa.binary(HASH_BYTES))

@@ -7,14 +7,18 @@ milliseconds.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 import numba
 import numpy as np
 import numpy.typing as npt
+from llvmlite.binding import get_host_cpu_features, get_host_cpu_name  # type: ignore[import-untyped]
 
 F = TypeVar("F", bound=Callable[..., Any])
+S = TypeVar("S", bound=np.generic)
 
 MIX_1: Final = np.uint64(0xBF58476D1CE4E5B9)
 MIX_2: Final = np.uint64(0x94D049BB133111EB)
@@ -25,15 +29,35 @@ GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 def kernel(function: F) -> F:
-    """Compile ``function`` with numba when it is first called; other kernels of the same file may call it.
+    """Compile ``function`` with numba when it is first called, for calls from Python; it may call a ``subkernel``.
 
-    A kernel must not call one of another file: the cache notices a change of the kernel's own file only.
+    Its files on disk are named after all that the machine code depends on. By numba's own names, a process that starts
+    while another recompiles after an upgrade can load the old code under the new index: wrong results, silently.
     """
     try:
+        origin = Path(function.__code__.co_filename).read_bytes() + Path(__file__).read_bytes()
+        machine = f"{numba.__version__} {get_host_cpu_name()} {get_host_cpu_features().flatten()}"
+        digest = hashlib.sha256(origin + machine.encode()).hexdigest()[:16]
+        function.__qualname__ = f"{function.__qualname__}_{digest}"
         return cast(F, numba.njit(function, cache=True, nogil=True))
-    except RuntimeError:
-        # Neither the package's folder nor a home nor NUMBA_CACHE_DIR can be written: compile in every process.
+    except (OSError, RuntimeError):
+        # No source to name it after, or no folder that can be written: compile in every process.
         return cast(F, numba.njit(function, nogil=True))
+
+
+def subkernel(function: F) -> F:
+    """Compile ``function`` into the kernels of the same file that call it."""
+    return cast(F, numba.njit(function, nogil=True))
+
+
+def argument(array: npt.NDArray[S]) -> npt.NDArray[S]:
+    """Give a read-only, contiguous, aligned view, a copy only where it must be: the form in which kernels take input.
+
+    numba compiles again for each other form, and two processes that do so at once can overwrite each other's files.
+    """
+    view = np.require(array, requirements=["C", "A"]).view()
+    view.flags.writeable = False
+    return view
 
 
 def mix64(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

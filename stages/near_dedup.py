@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from stages.jit import kernel
+from stages.jit import argument, kernel
 
 Structured: TypeAlias = npt.NDArray[np.void]
 Int64s: TypeAlias = npt.NDArray[np.int64]
@@ -143,7 +143,7 @@ def jaccard_of_pairs(pairs: npt.NDArray[Any], doc_ids: Int64s, offsets: Int64s, 
     """
     a, b = _indices(doc_ids, pairs["a"]), _indices(doc_ids, pairs["b"])
     jaccard = np.empty(len(pairs), np.float64)
-    _jaccard(a, b, np.ascontiguousarray(offsets), np.require(hashes, requirements=["C", "W"]), jaccard)
+    _jaccard(a, b, argument(offsets), argument(hashes), jaccard)
     return jaccard
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shards.errors import UserError
-from stages.jit import MIX_1, MIX_2, kernel
+from stages.jit import MIX_1, MIX_2, argument, kernel, subkernel
 
 UInt8s: TypeAlias = npt.NDArray[np.uint8]
 UInt32s: TypeAlias = npt.NDArray[np.uint32]
@@ -108,9 +108,7 @@ def utf8_buffers(text: pa.Array) -> tuple[UInt8s, Int64s]:
         raise TypeError(f"{text.type} with {text.null_count} nulls is not an array of strings")
     _, offsets, data = text.buffers()
     width = np.int32 if pa.types.is_string(text.type) else np.int64
-    raw = np.frombuffer(data if data is not None else b"", np.uint8)
-    # Always read-only: numba would compile a kernel again for a writable array.
-    raw.flags.writeable = False
+    raw = argument(np.frombuffer(data if data is not None else b"", np.uint8))
     if offsets is None or not len(text):
         return raw, np.zeros(1, np.int64)
     return raw, np.frombuffer(offsets, width)[text.offset : text.offset + len(text) + 1].astype(np.int64)
@@ -141,7 +139,7 @@ def buffer_shingles(data: UInt8s, bounds: Int64s, words: int) -> tuple[Int64s, U
         )
     hashes = np.empty(int(bounds[-1] - bounds[0]) // 2 + len(bounds), np.uint64)
     offsets = np.zeros(len(bounds), np.int64)
-    _shingle(data, bounds, character_table(), words, hashes, offsets)
+    _shingle(argument(data), argument(bounds), character_table(), words, hashes, offsets)
     # numpy's vectorised sort, a document at a time, is several times faster than one inside the kernel.
     for start, end in itertools.pairwise(offsets.tolist()):
         hashes[start:end].sort()
@@ -154,7 +152,7 @@ def shingle_hashes(text: str, words: int) -> UInt64s:
     return batch_shingles(pa.array([text], pa.large_string()), words)[1]
 
 
-@kernel
+@subkernel
 def _decode(data: UInt8s, at: int, end: int) -> tuple[np.int64, int]:
     """Give the code point at ``at`` and where the next begins; malformed bytes are one replacement character each."""
     first = np.int64(data[at])
@@ -172,14 +170,14 @@ def _decode(data: UInt8s, at: int, end: int) -> tuple[np.int64, int]:
     return min(point, np.int64(0x10FFFF)), at + length
 
 
-@kernel
+@subkernel
 def _mix(value: np.uint64) -> np.uint64:
     value = (value ^ (value >> np.uint64(30))) * MIX_1
     value = (value ^ (value >> np.uint64(27))) * MIX_2
     return value ^ (value >> np.uint64(31))
 
 
-@kernel
+@subkernel
 def _word_hashes(data: UInt8s, at: int, end: int, table: UInt32s, out: UInt64s, count: int) -> int:
     """Write a hash of every word of one document to ``out`` from ``count`` on; give the new count."""
     state = _WORD_SEED

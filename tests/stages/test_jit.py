@@ -5,9 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numba.core.caching
 import numpy as np
+import pytest
 
-from stages.jit import mix64, random_words
+from stages.jit import argument, kernel, mix64, random_words
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,3 +37,58 @@ def test_importing_kernels_compiles_nothing() -> None:
         "assert not any(k.signatures for k in kernels)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+
+
+def test_each_kernel_is_compiled_once_whatever_the_form_of_its_input() -> None:
+    code = """
+import gc
+import numba.core.dispatcher
+import numpy as np
+import pyarrow as pa
+from stages.bloom import TwoLevelBloom
+from stages.components import components
+from stages.fingerprint import Fingerprint
+from stages.minhash import signatures
+from stages.near_dedup import candidate_pairs, greedy_survivors, jaccard_of_pairs, near_keys
+from stages.shingles import batch_shingles
+
+for text in (pa.array(["a b", None]), pa.array(["", "c d e f g h"], pa.large_string())[1:], pa.array([], pa.string())):
+    Fingerprint().judge(pa.record_batch({"text": text}))
+    offsets, hashes = batch_shingles(text, 5)
+    signatures(offsets, np.frombuffer(hashes.tobytes(), np.uint64), 8, 1)
+ids, keys, priority = np.arange(6)[::2], np.zeros((3, 2), np.uint64), np.zeros(3, np.int32)
+pairs = candidate_pairs([near_keys(keys, priority, ids)])
+offsets, hashes = batch_shingles(pa.array(["a b", "a b", "c"]), 1)
+for form in (hashes, np.frombuffer(hashes.tobytes(), np.uint64), np.repeat(hashes, 2)[::2]):
+    jaccard = jaccard_of_pairs(pairs, ids, offsets, form)
+    bloom = TwoLevelBloom(3, 0.1)
+    bloom.add(form, form)
+    bloom.suspects(form, form)
+greedy_survivors(pairs, jaccard, (ids, priority), 0.8)
+components(pairs["a"], pairs["b"])
+components(ids, ids)
+found = [o for o in gc.get_objects() if isinstance(o, numba.core.dispatcher.Dispatcher)]
+kernels = [o for o in found if o.__module__.startswith("stages.") and o.stats.cache_path]
+compiled = {o.__name__: len(o.signatures) for o in kernels}
+assert {n for n, count in compiled.items() if count != 1} == set(), compiled
+assert len(compiled) >= 9, compiled
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+
+
+def test_kernels_work_where_nothing_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numba.core.caching.CacheImpl, "_locator_classes", [])
+
+    def double(value: int) -> int:
+        return 2 * value
+
+    assert kernel(double)(21) == 42
+
+
+def test_an_argument_is_a_view_where_it_can_be() -> None:
+    array = np.arange(6)
+    assert np.shares_memory(argument(array), array)
+    assert array.flags.writeable
+    assert not argument(array).flags.writeable
+    assert argument(array[::2]).tolist() == [0, 2, 4]
+    assert argument(array[::2]).flags.c_contiguous
