@@ -136,7 +136,7 @@ def _junk(crawl: Crawl, material: Material) -> None:
     for title in ("Home", "Privacy settings", "Search results"):
         url = crawl.address(TOWN, title, "pages")
         crawl.fetch(url, empty_page(TOWN, title, rng.sample(crawl.titles, 6)))
-        crawl.items.append(Item("frame without content", url, ("extract_html_v1", "language_v1/too_short")))
+        crawl.items.append(Item("frame without content", url, ("extract_html_v1/no_text",)))
 
 
 def _blacklisted(crawl: Crawl, common: list[Article]) -> None:
