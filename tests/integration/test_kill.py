@@ -1,0 +1,45 @@
+"""One kill -9 in each pass and a restart each time: the same bytes as without interruption, nothing done twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.integration.support import CHECKOUT, content
+
+pytestmark = pytest.mark.integration
+
+# No unit of these in the demo: without a range there is nothing to kill.
+NEVER = "none"
+
+
+def _run(recipe: Path, out: Path, log: Path, target: str, after: bool) -> int:
+    command = [sys.executable, str(Path(__file__).with_name("killed_run.py")), str(recipe), str(out), str(log)]
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    done = subprocess.run(
+        [*command, target, str(int(after))], env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    return done.returncode
+
+
+def test_a_kill_in_each_pass_changes_no_byte_and_repeats_no_finished_unit(
+    demo_recipe_file: Path, reference_run: Path, tmp_path: Path
+) -> None:
+    from pipelines.driver import pass_names
+
+    out, log = tmp_path / "run", tmp_path / "commits.log"
+    for position, name in enumerate(pass_names()):
+        # In turns: a kill between a unit's files and its marker, and one right behind the marker.
+        assert _run(demo_recipe_file, out, log, name, after=position % 2 == 1) == -signal.SIGKILL, name
+    assert _run(demo_recipe_file, out, log, NEVER, after=False) == 0
+    assert content(out) == content(reference_run)
+    commits = Counter(log.read_text(encoding="utf-8").split("\n")[:-1])
+    assert commits
+    assert set(commits.values()) == {1}, [commit for commit, times in commits.items() if times > 1]
