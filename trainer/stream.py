@@ -17,9 +17,8 @@ from shards.errors import UserError
 from shards.reader import ShardSet
 from shards.schedule import Schedule
 from trainer.batch import Batch, Placed, StepPlan, assemble, micro_batches
-from trainer.cursor import GROUP_DOCUMENTS, Cursor, CursorState, Group
+from trainer.cursor import Cursor, CursorState, Group
 from trainer.mixing import Mixer
-from trainer.packing import Spans, pack
 
 
 class _StreamState(pydantic.BaseModel):
@@ -225,20 +224,6 @@ def fit(shards: ShardSet, schedule: Schedule, seed: int, *, window_shards: int |
             remedy="Give them smaller shares, or smaller batches",
         )
     return schedule.with_last_stage(stream.step - before)
-
-
-def held_out_batch(shards: ShardSet, domain: str, context_tokens: int, rows: int) -> Batch | None:
-    """Give at most ``rows`` packed rows of a domain's held-out documents, always the same; None if it has none."""
-    documents = shards.documents(domain, "held_out")
-    if not documents or rows < 1:
-        return None
-    mean = max(1, shards.token_count(domain, "held_out") // documents)
-    numbers = np.arange(min(documents, max(GROUP_DOCUMENTS, 2 * rows * context_tokens // mean)))
-    lengths = shards.locate(domain, "held_out", numbers).length
-    packed = pack(Spans.whole(lengths), context_tokens, 0)
-    count = min(rows, packed.rows)
-    placed = Placed.of_group(Group(packed, numbers, lengths), 0, np.arange(count), 0)
-    return assemble(shards, StepPlan(context_tokens, (domain,), np.zeros(count, np.int64), placed), "held_out")
 
 
 def check_resolved_on(schedule: Schedule, shards: ShardSet) -> None:
