@@ -6,7 +6,7 @@ costs 28 bytes of memory, never a document. The result depends on the set of key
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -66,7 +66,7 @@ def exact_drops(
     """Find the documents that repeat another.
 
     Args:
-        chunks: arrays of ``EXACT_KEY``; gone through twice, so that a lazy sequence may read them from disk each time.
+        chunks: arrays of ``EXACT_KEY``; gone through three times, so that a lazy sequence may map them from disk each time.
         false_positive_rate: of the Bloom filter, against memory: 0.01 takes 2.4 bytes a key, 0.001 takes 3.6.
 
     Returns:
@@ -74,7 +74,10 @@ def exact_drops(
 
     Raises:
         UserError: if the rate is not inside (0, 1).
+        TypeError: if ``chunks`` can be gone through only once.
     """
+    if isinstance(chunks, Iterator):
+        raise TypeError("chunks are gone through three times: give a sequence, not an iterator")
     keys = sum(len(chunk) for chunk in chunks)
     bloom = TwoLevelBloom(keys, false_positive_rate)
     for chunk in chunks:

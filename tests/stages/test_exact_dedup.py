@@ -88,3 +88,8 @@ def test_keys_of_a_column() -> None:
 def test_impossible_rate() -> None:
     with pytest.raises(UserError, match="false_positive_rate"):
         exact_drops([np.empty(0, EXACT_KEY)], 1.0)
+
+
+def test_chunks_that_can_be_read_once_are_refused() -> None:
+    with pytest.raises(TypeError, match="not an iterator"):
+        exact_drops(iter([np.empty(0, EXACT_KEY)]))
