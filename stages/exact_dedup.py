@@ -66,7 +66,7 @@ def exact_drops(
     """Find the documents that repeat another.
 
     Args:
-        chunks: arrays of ``EXACT_KEY``; gone through three times, so that a lazy sequence may map them from disk each time.
+        chunks: arrays of ``EXACT_KEY``, gone through three times: a lazy sequence may map them from disk each time.
         false_positive_rate: of the Bloom filter, against memory: 0.01 takes 2.4 bytes a key, 0.001 takes 3.6.
 
     Returns:
