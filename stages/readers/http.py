@@ -1,0 +1,143 @@
+"""HTTP responses as crawlers store them: status, header fields, and the body with its codings undone within bounds."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from dataclasses import dataclass
+from typing import Final
+
+import brotli
+import zstandard
+
+_STATUS: Final = re.compile(rb"HTTP/\d(?:\.\d)?[ \t]+(\d{3})(?!\d)")
+_HEADER_END: Final = re.compile(rb"\n\r*\n")
+_CHUNK_SIZE: Final = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r?\n")
+_LINE_END: Final = re.compile(rb"\r?\n|$")
+_UNREAD_CODINGS: Final = frozenset({"compress", "x-compress", "sdch", "dcb", "dcz", "exi", "pack200-gzip", "aes128gcm"})
+
+
+class BodyError(Exception):
+    """A body that cannot be decoded: ``reason`` is one of the readers' reasons or failures."""
+
+    def __init__(self, reason: str, detail: str, value: float | None = None) -> None:
+        super().__init__(detail)
+        self.reason, self.detail, self.value = reason, detail, value
+
+
+@dataclass(frozen=True)
+class Response:
+    """A response: ``status``, header fields by lower-case name (the first of each), and the ``body`` as stored."""
+
+    status: int
+    fields: dict[str, str]
+    body: bytes
+
+
+def parse_response(block: bytes) -> Response | None:
+    """Give the response in ``block``, or None if it begins with no HTTP status line. A header may lack its end."""
+    status = _STATUS.match(block)
+    if status is None:
+        return None
+    end = _HEADER_END.search(block)
+    header, body = (block[: end.start()], block[end.end() :]) if end else (block, b"")
+    fields: dict[str, str] = {}
+    for line in header.split(b"\n")[1:]:
+        name, colon, value = line.partition(b":")
+        if colon:
+            fields.setdefault(name.strip().lower().decode("latin-1"), value.strip().decode("latin-1"))
+    return Response(int(status[1]), fields, body)
+
+
+def decode_body(response: Response, limit: int) -> bytes:
+    """Undo Transfer-Encoding and Content-Encoding, giving ``limit`` bytes at most.
+
+    Crawlers often store a body decoded and its header fields as sent: a body that plainly is not coded stays as it is.
+    A body that ends early is taken as far as it goes, as a browser does.
+
+    Raises:
+        BodyError: if the body is damaged, too large once decoded, or in a coding that is not read.
+    """
+    body = response.body
+    if "chunked" in response.fields.get("transfer-encoding", "").lower():
+        body = dechunk(body)
+    codings = [coding.strip().lower() for coding in response.fields.get("content-encoding", "").split(",")]
+    for coding in reversed(codings):
+        body = _decode(coding, body, limit)
+    return body
+
+
+def dechunk(body: bytes) -> bytes:
+    """Undo chunked transfer coding; a body whose first chunk does not fit its size was stored without it."""
+    chunks: list[bytes] = []
+    pos = 0
+    while pos < len(body):
+        size = _CHUNK_SIZE.match(body, pos)
+        if size is None:
+            # A cut size line at the end of the body is one that ends early.
+            if b"\n" not in body[pos : pos + 32] and len(body) - pos <= 16 and chunks:
+                break
+            return _broken_chunks(body, chunks, pos)
+        start, end = size.end(), size.end() + int(size[1], 16)
+        if end == start:
+            break
+        chunks.append(body[start:end])
+        after = _LINE_END.match(body, end)
+        if after is None and end < len(body):
+            return _broken_chunks(body, chunks[:-1], end)
+        pos = after.end() if after else end
+    return b"".join(chunks)
+
+
+def _broken_chunks(body: bytes, chunks: list[bytes], pos: int) -> bytes:
+    if not chunks:
+        return body
+    raise BodyError("bad_http", f"chunked coding breaks at byte {pos} of the body, after {len(chunks)} chunks")
+
+
+def _decode(coding: str, body: bytes, limit: int) -> bytes:
+    if coding in _UNREAD_CODINGS:
+        raise BodyError("unsupported_media", f"Content-Encoding {coding} is not read")
+    try:
+        if coding in ("gzip", "x-gzip"):
+            body = _gunzip(body, limit) if body.startswith(b"\x1f\x8b") else body
+        elif coding == "deflate":
+            body = _inflate(body, limit)
+        elif coding == "br":
+            body = _unbrotli(body, limit)
+        elif coding == "zstd" and body.startswith(b"\x28\xb5\x2f\xfd"):
+            body = zstandard.ZstdDecompressor().stream_reader(body).read(limit + 1)
+    except (zlib.error, zstandard.ZstdError, brotli.error) as error:
+        if body.lstrip().startswith(b"<"):
+            return body
+        raise BodyError("decompression", f"Content-Encoding {coding}: {error}") from error
+    if len(body) > limit:
+        raise BodyError("too_large", f"more than {limit} bytes after Content-Encoding {coding}", len(body))
+    return body
+
+
+def _gunzip(body: bytes, limit: int) -> bytes:
+    out = b""
+    while body.startswith(b"\x1f\x8b") and len(out) <= limit:
+        member = zlib.decompressobj(31)
+        out += member.decompress(body, limit + 1 - len(out))
+        body = member.unused_data
+    return out
+
+
+def _inflate(body: bytes, limit: int) -> bytes:
+    try:
+        return zlib.decompressobj().decompress(body, limit + 1)
+    except zlib.error:
+        return zlib.decompressobj(-zlib.MAX_WBITS).decompress(body, limit + 1)
+
+
+def _unbrotli(body: bytes, limit: int) -> bytes:
+    decoder = brotli.Decompressor()
+    out = decoder.process(body, output_buffer_limit=limit + 1)
+    while len(out) <= limit and not decoder.can_accept_more_data():
+        more = decoder.process(b"", output_buffer_limit=limit + 1 - len(out))
+        if not more:
+            break
+        out += more
+    return bytes(out)

@@ -1,0 +1,112 @@
+"""JSON Lines: one object a line, plain, gzip or zstd."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+from stages.readers.base import Row, Source, parse_date, utf8
+from stages.readers.decompress import Damage, Stream
+
+PROBE: Final = b"{"
+_BLANK: Final = b" \t\r"
+
+
+def rows(stream: Stream, source: Source) -> Iterator[Row]:
+    """Give one row a line; blank lines are no records.
+
+    ``Row.offset`` is the decompressed byte offset of the line's start, of a damaged member its offset in the file.
+    A line ends at a line feed only. U+0000 stays what it is: JSON may hold it.
+    """
+    while True:
+        for start, line, length in lines(stream, source.max_record_bytes):
+            if start == 0:
+                line = line.removeprefix(b"\xef\xbb\xbf")
+            if length > source.max_record_bytes:
+                yield Row(start).mark("too_large", f"a line of {length} bytes", length)
+            elif line.strip(_BLANK):
+                yield parse(start, line, source)
+        if stream.damage is None:
+            return
+        yield damaged(stream.damage)
+        if not stream.resume():
+            return
+
+
+def lines(stream: Stream, limit: int) -> Iterator[tuple[int, bytes, int]]:
+    """Give (decompressed offset, line without its end, its length), up to the stream's end or its damage.
+
+    Lines longer than ``limit`` come without their bytes, which are never held; a line cut by damage does not come.
+    """
+    searched = 0
+    while True:
+        end = stream.data.find(b"\n", stream.pos + searched)
+        if end < 0 and len(stream.data) - stream.pos > limit:
+            start = stream.offset
+            length = _skip_line(stream)
+            if stream.damage is None:
+                yield start, b"", length
+            searched = 0
+        elif end >= 0:
+            start, line = stream.offset, bytes(stream.data[stream.pos : end])
+            stream.skip(len(line) + 1)
+            searched = 0
+            yield start, line if len(line) <= limit else b"", len(line)
+        else:
+            searched = len(stream.data) - stream.pos
+            if not stream.more():
+                break
+    if stream.damage is None and searched:
+        yield stream.offset, bytes(stream.data[stream.pos :]), searched
+        stream.skip(searched)
+
+
+def _skip_line(stream: Stream) -> int:
+    length = 0
+    while True:
+        end = stream.data.find(b"\n", stream.pos)
+        if end >= 0:
+            step = end - stream.pos
+            stream.skip(step + 1)
+            return length + step
+        step = len(stream.data) - stream.pos
+        length += step
+        stream.skip(step)
+        if not stream.more():
+            return length
+
+
+def damaged(damage: Damage) -> Row:
+    """Give the failure row of a damaged compressed member."""
+    return Row(damage.offset).mark(damage.reason, f"{damage.detail} (compressed member at byte {damage.offset})")
+
+
+def parse(offset: int, line: bytes, source: Source) -> Row:
+    """Read one line: a document, a drop, or a failure."""
+    row = Row(offset)
+    try:
+        record = json.loads(line.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        return row.mark("bad_encoding", f"byte {error.start} of the line is not UTF-8")
+    except (ValueError, RecursionError) as error:
+        return row.mark("bad_json", str(error)[:200] or type(error).__name__)
+    if not isinstance(record, dict):
+        return row.mark("bad_json", f"the line holds {type(record).__name__}, not an object")
+    row.url, row.date = _string(record, source.url_key), parse_date(_string(record, source.date_key) or "")
+    text = record.get(source.text_key)
+    if not isinstance(text, str):
+        what = type(text).__name__ if source.text_key in record else "nothing"
+        return row.mark("missing_text", f"the field {source.text_key!r} holds {what}, not a string")
+    if not text or text.isspace():
+        return row.mark("empty")
+    try:
+        row.text = text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        return row.mark("bad_encoding", f"a lone surrogate at character {error.start} of {source.text_key!r}")
+    return row
+
+
+def _string(record: dict[str, Any], key: str) -> str | None:
+    value = record.get(key)
+    return utf8(value) if isinstance(value, str) and value else None
