@@ -1,0 +1,213 @@
+"""What holds for every registered stage, whatever it judges."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pydantic
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shards.errors import UserError
+from shards.schema import DOCUMENT
+from stages.base import KEPT, Stage, mark, parameters
+from stages.registry import REGISTRY, stage_class
+
+ARPA = """\\data\\
+ngram 1=4
+ngram 2=1
+
+\\1-grams:
+-2.0\t<unk>
+-99\t<s>\t-0.1
+-1.0\t</s>
+-0.5\tthe\t-0.1
+
+\\2-grams:
+-0.2\tthe the
+
+\\end\\
+"""
+
+
+@pytest.fixture(scope="module")
+def stages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Stage]:
+    """One of each registered stage, with parameters under which some documents drop and some stay."""
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "tiny.arpa").write_text(ARPA)
+    (folder / "list.txt").write_text("bad.example\nworse.example/ads\n")
+    given: dict[str, dict[str, Any]] = {
+        "sample_v1": {"share": 0.6, "seed": 3},
+        "url_blacklist_v1": {"lists": (str(folder / "list.txt"),)},
+        "extract_html_v1": {},
+        "language_v1": {"keep": ("en",), "min_chars": 20},
+        "gopher_quality_v1": {"min_words": 5},
+        "gopher_repetition_v1": {},
+        "perplexity_v1": {
+            "models": {"en": str(folder / "tiny.arpa")},
+            "min_perplexity": {"en": 5.0},
+            "max_perplexity": {"en": 60.0},
+            "unmodelled": "drop",
+        },
+        "fingerprint_v1": {},
+    }
+    return {name: stage_class(name)(**given[name]) for name in REGISTRY}
+
+
+TEXTS = st.sampled_from(
+    [
+        None,
+        "",
+        "x",
+        "The cat sat on the mat and looked at the dog that was with it, and then the two of them went to sleep.",
+        "Der Hund schläft in der Sonne, und die Katze liegt daneben auf der alten Mauer im Garten.",
+        "the the the the the the",
+        "buy now " * 30,
+        "zxq vbn 123 #tag ... \n" * 4,
+        "这条河发源于城市上方的山丘，缓缓流过草地，最后注入大海。",
+        "line\n" * 12,
+    ]
+)
+PAYLOADS = st.sampled_from([None, b"", b"<html><body><p>Some text of a page.</p></body></html>", b"\xff\x00<p>x"])
+URLS = st.sampled_from(
+    [
+        None,
+        "",
+        "http://bad.example/",
+        "https://www.worse.example/ads/1",
+        "http://good.example/a",
+        "dns:x",
+        "http://[::1",
+    ]
+)
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> pa.RecordBatch:
+    rows = []
+    for doc_id in draw(st.lists(st.integers(0, 1 << 62), unique=True, min_size=1, max_size=8)):
+        marked = draw(st.booleans())
+        text = draw(TEXTS)
+        rows.append(
+            {
+                "doc_id": doc_id,
+                "text": text,
+                "payload": draw(PAYLOADS) if text is None else None,
+                "media_type": draw(st.sampled_from([None, "text/html", "text/html; charset=latin1"])),
+                "url": draw(URLS),
+                "source_index": 0,
+                "offset": 0,
+                "language": draw(st.sampled_from(["und", "en", "de", "zh"])),
+                "domain": draw(st.sampled_from(["web", "code"])),
+                "dropped_by": "earlier_v1" if marked else None,
+                "reason": "earlier" if marked else None,
+                "failed": False,
+            }
+        )
+    return pa.RecordBatch.from_pylist(rows, schema=DOCUMENT)
+
+
+each_stage = pytest.mark.parametrize("name", REGISTRY)
+
+
+@each_stage
+@settings(max_examples=10, deadline=None)
+@given(batch=batches(), data=st.data())
+def test_cutting_a_batch_in_two_changes_nothing(
+    name: str, stages: dict[str, Stage], batch: pa.RecordBatch, data: st.DataObject
+) -> None:
+    at = data.draw(st.integers(0, batch.num_rows))
+    whole = mark(stages[name], batch)
+    parts = [mark(stages[name], part) for part in (batch.slice(0, at), batch.slice(at))]
+    assert pa.Table.from_batches(parts).to_pylist() == whole.to_pylist()
+
+
+@each_stage
+@settings(max_examples=10, deadline=None)
+@given(batch=batches(), data=st.data())
+def test_the_order_of_rows_does_not_matter(
+    name: str, stages: dict[str, Stage], batch: pa.RecordBatch, data: st.DataObject
+) -> None:
+    order = pa.array(data.draw(st.permutations(range(batch.num_rows))), pa.int64())
+    assert mark(stages[name], batch.take(order)).to_pylist() == mark(stages[name], batch).take(order).to_pylist()
+
+
+@each_stage
+@settings(max_examples=10, deadline=None)
+@given(batch=batches())
+def test_marks_only_unmarked_rows_of_its_domains_for_declared_reasons(
+    name: str, stages: dict[str, Stage], batch: pa.RecordBatch
+) -> None:
+    kind = type(stages[name])
+    stage = kind(**{**parameters(stages[name]), "domains": ("web",)})
+    before, after = batch.to_pylist(), mark(stage, batch).to_pylist()
+    for old, new in zip(before, after, strict=True):
+        if old["dropped_by"] is not None or old["domain"] != "web":
+            assert {key: new[key] for key in old} == old
+            assert all(new[column] is None for column in stage.columns)
+        elif new["dropped_by"] is not None:
+            assert new["dropped_by"] == stage.name
+            assert new["reason"] in (stage.failures if new["failed"] else stage.reasons)
+        else:
+            assert new["reason"] is None
+
+
+@each_stage
+@settings(max_examples=10, deadline=None)
+@given(batch=batches())
+def test_the_verdict_has_the_declared_shape(name: str, stages: dict[str, Stage], batch: pa.RecordBatch) -> None:
+    stage = stages[name]
+    verdict = stage.judge(batch)
+    assert verdict.codes.dtype == np.int8
+    assert len(verdict.codes) == batch.num_rows
+    assert set(verdict.codes.tolist()) <= {KEPT, *range(len(stage.reasons + stage.failures))}
+    assert set(verdict.columns) - set(DOCUMENT.names) <= set(stage.columns)
+    for column, array in verdict.columns.items():
+        expected = stage.columns[column] if column in stage.columns else DOCUMENT.field(column).type
+        assert (len(array), array.type) == (batch.num_rows, expected)
+
+
+@each_stage
+def test_an_empty_batch_and_one_without_live_rows_keep_the_schema(name: str, stages: dict[str, Stage]) -> None:
+    empty = pa.RecordBatch.from_pylist([], schema=DOCUMENT)
+    assert set(mark(stages[name], empty).schema.names) == {*DOCUMENT.names, *stages[name].columns}
+
+
+@each_stage
+def test_a_stage_is_small_when_pickled_and_equal_after(name: str, stages: dict[str, Stage]) -> None:
+    packed = pickle.dumps(stages[name])
+    assert len(packed) < 10_000
+    assert pickle.loads(packed) == stages[name]
+
+
+@each_stage
+def test_names_and_reasons_are_unambiguous(name: str, stages: dict[str, Stage]) -> None:
+    stage = stages[name]
+    assert stage.name == name
+    outcomes = stage.reasons + stage.failures
+    assert len(set(outcomes)) == len(outcomes)
+    fields = {field.name for field in dataclasses.fields(cast(Any, stage))}
+    assert set(stage.path_parameters) <= fields
+
+
+@each_stage
+def test_unknown_parameters_are_refused(name: str, stages: dict[str, Stage]) -> None:
+    make = cast(Callable[..., Any], type(stages[name]))
+    with pytest.raises(pydantic.ValidationError, match="unexpected_keyword_argument"):
+        make(**parameters(stages[name]), unheard_of=1)
+
+
+def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+    with pytest.raises(UserError, match="Did you mean 'gopher_quality_v1'"):
+        stage_class("gopher_qualty_v1")
+
+
+def test_files_exist(stages: dict[str, Stage]) -> None:
+    assert all(Path(path).is_file() for stage in stages.values() for path in stage.files())
