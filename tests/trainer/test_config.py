@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shards.errors import UserError
+from shards.training import ModelSettings, TrainSettings, parse_settings
+from tests.trainer.synthetic_run import MODEL, TRAINING, write_run, write_settings
+from trainer.config import Job, available_memory
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tmp_path_factory.mktemp("run"))
+
+
+def test_a_job_is_read_whole(folder: Path) -> None:
+    job = Job.load(folder)
+    assert job.model == ModelSettings(**MODEL)
+    assert job.training == TrainSettings(**TRAINING)
+    assert job.vocabulary == 300
+    assert [stage.name for stage in job.schedule.stages] == ["base", "long", "anneal"]
+    assert not job.is_finished
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"learing_rate": 1.0}, "unknown key 'learing_rate'"),
+        ({"micro_batch_token": 4}, "Did you mean 'micro_batch_tokens'"),
+        ({"zero": 4}, "key zero"),
+        ({"beta1": 1.0}, "key beta1"),
+        ({"micro_batch_rows": 2}, "micro_batch_tokens or micro_batch_rows, not both"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_its_place(folder: Path, change: dict[str, Any], message: str) -> None:
+    try:
+        write_settings(folder, training=change)
+        with pytest.raises(UserError, match=r"train\.json") as caught:
+            Job.load(folder)
+        assert message in str(caught.value)
+    finally:
+        write_settings(folder)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"width": 30, "heads": 4}, "even multiple of heads"),
+        ({"width": 12, "heads": 4}, "even multiple of heads"),
+        ({"heads": 4, "kv_heads": 3}, "multiple of kv_heads"),
+        ({"layer": 2}, "Did you mean 'layers'"),
+    ],
+)
+def test_a_model_that_cannot_be_built_is_refused(table: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        parse_settings(ModelSettings, table, "here")
+
+
+@pytest.mark.parametrize("missing", ["train.json", "schedule.json", "shards/manifest.json"])
+def test_what_is_missing_is_named(tmp_path: Path, missing: str) -> None:
+    folder = write_run(tmp_path / "run")
+    (folder / missing).unlink()
+    with pytest.raises(UserError, match=Path(missing).name.replace(".", r"\.")):
+        Job.load(folder)
+
+
+def test_identity_follows_what_is_trained_not_how(folder: Path) -> None:
+    identity = Job.load(folder).identity
+    try:
+        write_settings(folder, training={"zero": 1, "precision": "bf16", "keep_checkpoints": 9})
+        assert Job.load(folder).identity == identity
+        write_settings(folder, training={"seed": 1})
+        assert Job.load(folder).identity != identity
+        write_settings(folder, model={**MODEL, "layers": 3})
+        assert Job.load(folder).identity != identity
+    finally:
+        write_settings(folder)
+
+
+def test_finished_is_of_this_very_job(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    Job.load(folder).mark_finished(11)
+    assert Job.load(folder).is_finished
+    write_settings(folder, training={"seed": 4})
+    assert not Job.load(folder).is_finished
+    Job.load(folder).remove_weights()
+    assert not Job.load(folder).weights_path.exists()
+
+
+@pytest.mark.parametrize(
+    ("zero", "precision", "per_rank"),
+    [
+        (0, "fp32", {1: 20.0, 2: 20.0}),
+        (1, "bf16", {1: 18.0, 2: 12.0, 4: 9.0}),
+        (2, "bf16", {1: 18.0, 2: 10.0, 4: 6.0}),
+        (3, "bf16", {1: 16.0, 2: 8.0, 4: 4.0}),
+    ],
+)
+def test_bytes_per_parameter(zero: Any, precision: Any, per_rank: dict[int, float]) -> None:
+    settings = TrainSettings(zero=zero, precision=precision)
+    assert {ranks: settings.bytes_per_parameter(ranks) for ranks in per_rank} == per_rank
+
+
+def test_micro_batches_hold_tokens_or_rows() -> None:
+    by_tokens = TrainSettings(micro_batch_tokens=100)
+    assert [by_tokens.rows_per_micro_batch(context) for context in (32, 100, 101)] == [3, 1, 1]
+    assert TrainSettings(micro_batch_rows=5).rows_per_micro_batch(1 << 20) == 5
+
+
+def test_what_does_not_fit_is_refused_before_it_starts(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    job = Job.load(folder)
+    job.require_memory(2, 2 * job.bytes_per_rank(2))
+    with pytest.raises(UserError, match="GiB") as caught:
+        job.require_memory(2, 2 * job.bytes_per_rank(2) - 1)
+    assert "micro_batch_tokens" in str(caught.value)
+    write_settings(folder, model={"layers": 100, "width": 20_000, "heads": 100})
+    assert Job.load(folder).bytes_per_rank(1) > 16 * 100 * 12 * 20_000**2
+
+
+def test_this_machine_knows_its_memory() -> None:
+    free = available_memory()
+    assert free is None or free > 1 << 20
+
+
+def test_a_table_of_settings_must_be_one(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    for value in ([], {"model": 3}, {"models": {}}, {"training": [1]}):
+        (folder / "train.json").write_text(json.dumps(value))
+        with pytest.raises(UserError):
+            Job.load(folder)
+    (folder / "train.json").write_text("{")
+    with pytest.raises(UserError, match="not JSON"):
+        Job.load(folder)

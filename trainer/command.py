@@ -1,0 +1,90 @@
+"""``headrace train DIR``: checks a finished run, and starts the ranks that train on it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from shards.errors import UserError
+
+_INTERRUPTED = 130
+
+
+def train(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Output folder of a finished run.")],
+    ranks: Annotated[
+        int | None, typer.Option(min=1, help="Processes to train on; GPUs, or up to 2 on CPU, by default.")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Remove checkpoints and weights, and start again.")] = False,
+    stop_after_steps: Annotated[int | None, typer.Option(min=1, help="Save and stop after so many more steps.")] = None,
+) -> None:
+    """Train on a finished run's shards, going on from the last checkpoint.
+
+    Writes train-log.jsonl (losses per step and domain), checkpoints/ and, at the end, weights/ into DIR.
+    """
+    from trainer.config import Job, available_memory
+
+    folder = folder.resolve()
+    job = Job.load(folder)
+    if job.is_finished and not fresh:
+        Console(highlight=False, soft_wrap=True).print(
+            f"training in {folder} is finished; weights in {job.weights_path}. Train again with --fresh", markup=False
+        )
+        return
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    # Read by torch and its logging at import, so before them.
+    os.environ.setdefault("LOGLEVEL", "CRITICAL")
+    gpus = _gpus()
+    ranks = ranks or gpus or min(2, cores)
+    if gpus and ranks > gpus:
+        raise UserError(f"{ranks} ranks do not fit on {gpus} GPU(s)", remedy=f"Give --ranks {gpus} or fewer")
+    if not gpus and (free := available_memory()) is not None:
+        job.require_memory(ranks, free)
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // ranks)))
+    arguments = [str(folder), *(["--fresh"] if fresh else [])]
+    if stop_after_steps is not None:
+        arguments += ["--stop-after-steps", str(stop_after_steps)]
+    if code := _launch(ranks, arguments):
+        raise typer.Exit(code)
+
+
+def _gpus() -> int:
+    import torch
+
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def _launch(ranks: int, arguments: list[str]) -> int:
+    """Do what ``torchrun --standalone`` does, in this process, and give an exit code in place of its traceback."""
+    from torch.distributed.elastic.multiprocessing import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=ranks,
+        run_id="headrace",
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        local_addr="localhost",
+        max_restarts=0,
+    )
+    try:
+        elastic_launch(config, sys.executable)("-m", "trainer.worker", *arguments)
+    except ChildFailedError as error:
+        return _code(error.failures)
+    except (SignalException, KeyboardInterrupt):
+        return _INTERRUPTED
+    return 0
+
+
+def _code(failures: dict[int, Any]) -> int:
+    """Give 2 if a rank found a mistake of the user's (the others were only ended for it), 1 otherwise."""
+    codes = {failure.exitcode for failure in failures.values()}
+    return 2 if 2 in codes else 1

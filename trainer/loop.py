@@ -1,0 +1,248 @@
+"""The training loop: from a point of the schedule to an update, with a log, held-out losses and checkpoints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+
+from shards.errors import UserError
+from shards.reader import ShardSet
+from shards.schedule import Intervention, Point
+from trainer.attention import choose_way
+from trainer.checkpoint import Checkpoints, Progress
+from trainer.config import Job
+from trainer.evaluate import HeldOut
+from trainer.micro_batch import Losses, Tally, filled, losses_of, mean_loss, most_per_rank, target_count
+from trainer.optimizer import ShardedAdamW
+from trainer.report import Log, Screen
+from trainer.rope import rope_of
+from trainer.sharding import distributed, is_replicated, shard
+from trainer.stream import Stream, fit
+
+# A fresh model should know nothing; a first loss this far (in nats) from ln(vocabulary) has a cause worth finding.
+_FIRST_LOSS_TOLERANCE = 0.5
+
+
+class DivergedError(RuntimeError):
+    """The gradient is not finite. Nothing was updated by it."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Where a call to :meth:`Trainer.run` ended."""
+
+    step: int
+    finished: bool
+
+
+class Trainer:
+    """One rank of a training. Every rank makes one over the same job, and they call the same methods together."""
+
+    def __init__(self, job: Job, mesh: DeviceMesh, clock: Callable[[], float], *, fresh: bool = False) -> None:
+        """Build the model and go on from the newest whole checkpoint, or from the start.
+
+        Args:
+            job: what to train.
+            mesh: the ranks, one-dimensional.
+            clock: seconds; for speed on the screen and in the timings, never for what is computed.
+            fresh: remove checkpoints and start again.
+
+        Raises:
+            UserError: if the checkpoint belongs to another model, schedule or other shards.
+        """
+        self._job, self._clock = job, clock
+        self._rank, self._ranks = dist.get_rank(), dist.get_world_size()
+        self._device = torch.device(mesh.device_type)
+        self._way = choose_way(job.training.attention, self._device)
+        self._shards = ShardSet.open(job.folder / "shards")
+        self._schedule = fit(self._shards, job.schedule, job.training.seed)
+        self.screen = Screen(self._rank == 0, self._schedule.steps)
+        self.sharding = shard(job.model, job.training, job.vocabulary, mesh)
+        sharers = None if is_replicated(self.sharding) else mesh.get_group()
+        self._optimizer = ShardedAdamW(self.sharding.masters, job.training, sharers)
+        self._held_out = HeldOut(self._shards, job.training.evaluate_tokens, self._rank, self._ranks, self._device)
+        self._checkpoints = Checkpoints(job.checkpoints_path, job.training.keep_checkpoints)
+        self._interventions: tuple[Intervention, ...] = ()
+        self.step = 0
+        self._stream = self._go_on(fresh)
+
+    @property
+    def finished(self) -> bool:
+        """True after the schedule's last step."""
+        return self.step == self._schedule.steps
+
+    def _go_on(self, fresh: bool) -> Stream:
+        """Load the newest checkpoint, and give the stream where it stands then."""
+        name, notes = self._newest(fresh)
+        for note in notes:
+            self.screen.say(f"warning: {note}")
+        if name is None:
+            return Stream(self._shards, self._schedule, self._job.training.seed)
+        progress = self._checkpoints.progress(name)
+        changed = [key for key, value in self._job.identity.items() if progress.identity.get(key) != value]
+        if changed:
+            raise UserError(
+                f"checkpoint {name} belongs to another training: {', '.join(changed)} changed since",
+                place=str(self._job.checkpoints_path),
+                remedy="Train with --fresh to start again, or restore what changed",
+            )
+        self._checkpoints.load(name, self._tensors())
+        self.sharding.publish()
+        self._optimizer.set_steps(progress.updates)
+        self._interventions = tuple(Intervention.model_validate(change) for change in progress.interventions)
+        self.step = progress.step
+        self.screen.say(f"going on from checkpoint {name}")
+        return Stream(self._shards, self._schedule, self._job.training.seed, state=progress.stream)
+
+    def _newest(self, fresh: bool) -> tuple[str | None, tuple[str, ...]]:
+        """Let one rank decide: two that looked at different moments could go on from different checkpoints."""
+        message: list[Any] = [None]
+        if self._rank == 0:
+            if fresh:
+                self._checkpoints.clear()
+                self._job.remove_weights()
+            found = self._checkpoints.find()
+            message = [(found.name, found.notes)]
+        dist.broadcast_object_list(message)
+        name, notes = message[0]
+        return name, notes
+
+    def _tensors(self) -> dict[str, Tensor]:
+        masters = self.sharding.masters
+        named: dict[str, Tensor] = {f"model.{n}": distributed(self.sharding, n, m) for n, m in masters.items()}
+        for name, first, second in self._optimizer.moments():
+            named[f"optimizer.first_moment.{name}"] = distributed(self.sharding, name, first)
+            named[f"optimizer.second_moment.{name}"] = distributed(self.sharding, name, second)
+        return named
+
+    def run(self, stop_after_steps: int | None = None, before_step: Callable[[], None] = lambda: None) -> Outcome:
+        """Train to the schedule's end, or ``stop_after_steps`` more steps, and save where it stops.
+
+        Raises:
+            DivergedError: if a gradient is not finite.
+        """
+        end = self._schedule.steps
+        if stop_after_steps is not None:
+            end = min(end, self.step + stop_after_steps)
+        writes = self._rank == 0 and self.step < end
+        log = Log(self._job.log_path, self.step) if writes else None
+        timings = Log(self._job.timings_path, self.step) if writes else None
+        with self.screen.progress(self.step):
+            while self.step < end:
+                before_step()
+                self._advance(log, timings, last=self.step + 1 == end)
+        for file in (log, timings):
+            if file is not None:
+                file.close()
+        return Outcome(self.step, self.finished)
+
+    def _advance(self, log: Log | None, timings: Log | None, *, last: bool) -> None:
+        """Do one step with all that belongs to it."""
+        begun = self._clock()
+        point = self._schedule.at_step(self.step, self._interventions)
+        line = self._skip(point) if point.skipped else self._train(point)
+        self.step += 1
+        seconds = self._clock() - begun
+        speed = point.batch_tokens / seconds if seconds > 0 else math.inf
+        if log is not None and timings is not None:
+            log.write(line)
+            timings.write({"step": self.step, "seconds": round(seconds, 6), "tokens_per_second": round(speed, 1)})
+        if not point.skipped:
+            self.screen.step(line, speed)
+        if self._is_evaluation_due(point):
+            losses = self._evaluate(point)
+            self.screen.losses(f"held-out loss after step {self.step} ({point.name})", losses)
+            if log is not None:
+                log.write({"kind": "held_out", "step": self.step, "stage": point.name, "domains": _table(losses)})
+        if last or self.step % self._job.training.checkpoint_every_steps == 0:
+            self._save()
+
+    def _train(self, point: Point) -> dict[str, Any]:
+        """Train on one step's batch and give its line of the log."""
+        rows = self._job.training.rows_per_micro_batch(point.context_tokens)
+        parts = self._stream.rows_for(point.step, rows, self._rank, self._ranks)
+        most = most_per_rank(point.rows, rows, self._ranks)
+        batches = filled([self._stream.batch(point.step, part) for part in parts], most, point.context_tokens)
+        # Counted over all ranks before any backward, so that no gradient depends on how rows fell to ranks.
+        count = max(1, target_count(batches, self._device))
+        rope = rope_of(point.rope, self._job.model.head_width)
+        tally = Tally(self._schedule.domains, self._device)
+        for number, batch in enumerate(batches):
+            self.sharding.begin(last=number == most - 1)
+            losses = losses_of(self.sharding.model, batch, rope, self._way, self._device)
+            (losses.sum() / count).backward()  # type: ignore[no-untyped-call]
+            tally.add(batch, losses)
+        by_domain = tally.reduce()
+        norm = self._optimizer.step(self.sharding.gradients(), point.learning_rate)
+        self.sharding.publish()
+        if not math.isfinite(norm):
+            raise DivergedError(
+                f"step {point.step + 1}: the gradient's norm is {norm}; losses by domain: {_table(by_domain)}. "
+                "Lower the learning rate in the recipe's schedule"
+            )
+        if point.step == 0:
+            self._judge_first_loss(mean_loss(by_domain))
+        return {
+            "kind": "train",
+            "step": point.step + 1,
+            "tokens": point.tokens + point.batch_tokens,
+            "stage": point.name,
+            "context_tokens": point.context_tokens,
+            "learning_rate": point.learning_rate,
+            "loss": mean_loss(by_domain),
+            "gradient_norm": norm,
+            "domains": _table(by_domain),
+        }
+
+    def _skip(self, point: Point) -> dict[str, Any]:
+        tokens = point.tokens + point.batch_tokens
+        return {"kind": "skipped", "step": point.step + 1, "tokens": tokens, "stage": point.name}
+
+    def _judge_first_loss(self, loss: float) -> None:
+        expected = math.log(self._job.vocabulary)
+        if abs(loss - expected) <= _FIRST_LOSS_TOLERANCE:
+            self.screen.say(
+                f"first loss {loss:.4f}, near ln(vocabulary) = {expected:.4f}, as of a model that knows nothing"
+            )
+        else:
+            self.screen.say(
+                f"warning: first loss {loss:.4f} is far from ln(vocabulary) = {expected:.4f}: "
+                "look at model.init_std, and at whether the shards' tokens are those of this vocabulary"
+            )
+
+    def _is_evaluation_due(self, point: Point) -> bool:
+        if self._job.training.evaluate_tokens == 0:
+            return False
+        every = self._job.training.evaluate_every_steps
+        stage_ends = self.finished or self._schedule.at_step(self.step).stage != point.stage
+        return stage_ends or (every > 0 and self.step % every == 0)
+
+    def _evaluate(self, point: Point) -> Losses:
+        rows = self._job.training.rows_per_micro_batch(point.context_tokens)
+        rope = rope_of(point.rope, self._job.model.head_width)
+        losses = self._held_out(self.sharding.model, point.context_tokens, rows, rope, self._way)
+        self.sharding.publish()
+        return losses
+
+    def _save(self) -> None:
+        self._stream.seek(self.step)
+        progress = Progress(
+            step=self.step,
+            tokens=self._schedule.tokens_before(self.step),
+            updates=self._optimizer.steps,
+            stream=self._stream.state(),
+            identity=self._job.identity,
+            interventions=[change.model_dump(mode="json") for change in self._interventions],
+        )
+        self._checkpoints.save(progress, self._tensors())
+
+
+def _table(losses: Losses) -> Mapping[str, Mapping[str, float | int]]:
+    return {domain: {"loss": loss, "targets": targets} for domain, (loss, targets) in losses.items()}

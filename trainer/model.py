@@ -1,0 +1,160 @@
+"""A small Llama-style decoder: RMSNorm, rotary positions, SwiGLU, packed documents that do not see each other.
+
+Weights map one to one onto transformers' ``LlamaForCausalLM`` (``trainer/export.py``), which is the tests' oracle.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from shards.training import ModelSettings
+from trainer.attention import Layout, attend
+from trainer.batch import IGNORE
+from trainer.rope import Rope, rotate
+
+# Logits held at once: 2^26 in fp32 are 256 MB. More tokens are taken in pieces and recomputed in the backward pass.
+_MAX_LOGITS = 1 << 26
+
+
+class Norm(nn.Module):
+    """Root-mean-square normalisation (arXiv 1910.07467) over the last axis, accumulated in fp32."""
+
+    def __init__(self, width: int, epsilon: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.epsilon = epsilon
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Normalise states of shape (..., width)."""
+        return F.rms_norm(states, self.weight.shape, self.weight, self.epsilon)
+
+
+class Attention(nn.Module):
+    """Multi-head attention with fewer key and value heads where the settings say so."""
+
+    def __init__(self, settings: ModelSettings) -> None:
+        super().__init__()
+        self.head_width = settings.head_width
+        queries, keys = settings.heads * settings.head_width, settings.key_value_heads * settings.head_width
+        self.query = nn.Linear(settings.width, queries, bias=False)
+        self.key = nn.Linear(settings.width, keys, bias=False)
+        self.value = nn.Linear(settings.width, keys, bias=False)
+        self.output = nn.Linear(queries, settings.width, bias=False)
+
+    def forward(self, states: Tensor, tables: tuple[Tensor, Tensor], layout: Layout) -> Tensor:
+        """Attend: (rows, context, width) in and out."""
+        query, key, value = (
+            project(states).unflatten(-1, (-1, self.head_width)) for project in (self.query, self.key, self.value)
+        )
+        mixed = attend(rotate(query, tables), rotate(key, tables), value, layout)
+        out: Tensor = self.output(mixed.flatten(-2))
+        return out
+
+
+class FeedForward(nn.Module):
+    """SwiGLU (arXiv 2002.05202)."""
+
+    def __init__(self, settings: ModelSettings) -> None:
+        super().__init__()
+        self.gate = nn.Linear(settings.width, settings.hidden_width, bias=False)
+        self.up = nn.Linear(settings.width, settings.hidden_width, bias=False)
+        self.down = nn.Linear(settings.hidden_width, settings.width, bias=False)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Transform each token: (rows, context, width) in and out."""
+        out: Tensor = self.down(F.silu(self.gate(states)) * self.up(states))
+        return out
+
+
+class Block(nn.Module):
+    """One decoder layer, normalised before each half."""
+
+    def __init__(self, settings: ModelSettings) -> None:
+        super().__init__()
+        self.attention_norm = Norm(settings.width, settings.norm_epsilon)
+        self.attention = Attention(settings)
+        self.feed_forward_norm = Norm(settings.width, settings.norm_epsilon)
+        self.feed_forward = FeedForward(settings)
+
+    def forward(self, states: Tensor, tables: tuple[Tensor, Tensor], layout: Layout) -> Tensor:
+        """Pass (rows, context, width) through."""
+        states = states + self.attention(self.attention_norm(states), tables, layout)
+        out: Tensor = states + self.feed_forward(self.feed_forward_norm(states))
+        return out
+
+
+class Decoder(nn.Module):
+    """The whole model. Its forward takes as arguments what a schedule stage changes, so it holds no state."""
+
+    def __init__(self, settings: ModelSettings, vocabulary: int) -> None:
+        super().__init__()
+        self.settings, self.vocabulary = settings, vocabulary
+        self.embedding = nn.Embedding(vocabulary, settings.width)
+        self.blocks = nn.ModuleList(Block(settings) for _ in range(settings.layers))
+        self.norm = Norm(settings.width, settings.norm_epsilon)
+        self.head = nn.Linear(settings.width, vocabulary, bias=False)
+        if settings.tie_embeddings:
+            self.head.weight = self.embedding.weight
+
+    def forward(
+        self, tokens: Tensor, positions: Tensor, layout: Layout, rope: Rope, targets: Tensor | None = None
+    ) -> Tensor:
+        """Give logits or losses.
+
+        Args:
+            tokens: int64 of shape (rows, context).
+            positions: integers of shape (rows, context), from 0 in each document.
+            layout: the rows' documents.
+            rope: the stage's frequencies.
+            targets: int64 of shape (rows, context), ``IGNORE`` where nothing is to be predicted.
+
+        Returns:
+            Without targets, logits of shape (rows, context, vocabulary) in the compute dtype; with targets, losses in
+            nats, fp32 of shape (rows, context), 0 where ignored.
+        """
+        states, tables = self.embedding(tokens), rope.tables(positions)
+        for block in self.blocks:
+            states = block(states, tables, layout)
+        states = self.norm(states)
+        if targets is None:
+            logits: Tensor = self.head(states)
+            return logits
+        # A copy, not a view: FSDP hangs its backward on what the root returns.
+        return self._losses(states.flatten(0, 1), targets.flatten()).view_as(targets).clone()
+
+    def _losses(self, states: Tensor, targets: Tensor) -> Tensor:
+        piece = max(1, _MAX_LOGITS // self.vocabulary)
+        if len(targets) <= piece:
+            return self._piece_losses(states, targets)
+        pieces = zip(torch.split(states, piece), torch.split(targets, piece), strict=True)
+        return torch.cat([checkpoint(self._piece_losses, s, t, use_reentrant=False) for s, t in pieces])
+
+    def _piece_losses(self, states: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(self.head(states).float(), targets, ignore_index=IGNORE, reduction="none")
+
+
+def initial_weight(name: str, shape: torch.Size, settings: ModelSettings, seed: int) -> Tensor:
+    """Give the fp32 start value of a parameter: a function of its name and the seed alone, so equal on any ranks.
+
+    Norms start at one, everything else normal; what writes to the residual stream is scaled down by the number of its
+    additions, as in GPT-2.
+    """
+    if len(shape) == 1:
+        return torch.ones(shape)
+    std = settings.init_std
+    if name.endswith(("attention.output.weight", "feed_forward.down.weight")):
+        std /= math.sqrt(2 * settings.layers)
+    digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
+    return torch.empty(shape).normal_(0.0, std, generator=generator)
+
+
+def decays(name: str) -> bool:
+    """Tell whether weight decay applies to a parameter: to matrices of blocks and head, not to norms or embeddings."""
+    return "norm" not in name and not name.startswith("embedding")

@@ -1,0 +1,99 @@
+"""What training writes down: a log without clock for comparing, timings apart, and a console for people."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from shards.store import Store
+
+# Plain lines over a whole training, where there is no terminal to draw a bar on.
+_PLAIN_LINES = 60
+
+
+class Log:
+    """JSON lines, each with a ``step``. Going on from a step forgets the lines after it, so none is there twice."""
+
+    def __init__(self, path: Path, step: int) -> None:
+        kept = [line for line in _lines(path) if line["step"] <= step]
+        if path.exists() or kept:
+            text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept)
+            Store(path.parent).write_bytes(path.name, text.encode())
+        self._file = path.open("a", encoding="utf-8")
+
+    def write(self, line: Mapping[str, Any]) -> None:
+        """Append a line."""
+        self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    if not path.exists():
+        return
+    with path.open(encoding="utf-8") as file:
+        for text in file:
+            try:
+                line = json.loads(text)
+            except ValueError:
+                return  # the torn end that a kill left
+            if not isinstance(line, dict) or not isinstance(line.get("step"), int):
+                return
+            yield line
+
+
+class Screen:
+    """Progress for a person: a bar on a terminal, a line now and then elsewhere, nothing on ranks but the first."""
+
+    def __init__(self, first_rank: bool, steps: int) -> None:
+        self._console = Console(quiet=not first_rank, highlight=False, soft_wrap=True)
+        self._steps, self._every = steps, max(1, steps // _PLAIN_LINES)
+        self._bar: Progress | None = None
+
+    @contextmanager
+    def progress(self, done: int) -> Iterator[None]:
+        """Show a bar while training runs, where there is a terminal."""
+        if not (self._console.is_terminal and sys.stdout.isatty()) or self._console.quiet:
+            yield
+            return
+        columns = (
+            TextColumn("training"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.description}"),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=self._console) as self._bar:
+            self._bar.add_task("", total=self._steps, completed=done)
+            yield
+        self._bar = None
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+        self._console.print(text, markup=False)
+
+    def step(self, line: Mapping[str, Any], tokens_per_second: float) -> None:
+        """Show a finished step."""
+        text = (
+            f"loss {line['loss']:.4f}  lr {line['learning_rate']:.2e}  norm {line['gradient_norm']:.2f}  "
+            f"{tokens_per_second:,.0f} tokens/s"
+        )
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=line["step"], description=f"{line['stage']}  {text}")
+        elif line["step"] == 1 or line["step"] % self._every == 0 or line["step"] == self._steps:
+            self.say(f"step {line['step']}/{self._steps}  {line['stage']} ({line['context_tokens']} tokens)  {text}")
+
+    def losses(self, title: str, by_domain: Mapping[str, tuple[float, int]]) -> None:
+        """Print a loss per domain."""
+        shown = "  ".join(f"{domain} {loss:.4f}" for domain, (loss, _) in by_domain.items())
+        self.say(f"{title}: {shown}")

@@ -1,0 +1,235 @@
+"""Who holds what: ZeRO stages 0 to 3 (arXiv 1910.02054) behind one face.
+
+Masters, gradients and moments are fp32 always; compute runs on a copy in bf16 or fp32. Stage 0 is ``replicate``, 2 and
+3 are FSDP2, which keeps or drops the gathered copy between forward and backward. Stage 1 is :class:`SharedUpdate`:
+whole copies and gradients on every rank, each updating its share. Under every stage a rank owns rows of each parameter
+(``Shard(0)``) or all of it, so checkpoints of one stage and number of ranks load under any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed._composable.replicate_with_fsdp import replicate
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distribute_tensor
+
+from shards.training import ModelSettings, TrainSettings
+from trainer.model import Decoder, initial_weight
+
+# Elements in one collective of stage 1: 64 MB of fp32 keep the link busy and the extra copy small.
+_BUCKET_ELEMENTS = 1 << 24
+
+
+class Sharding(Protocol):
+    """A model spread over ranks, and the fp32 tensors that this rank updates."""
+
+    model: Decoder
+    mesh: DeviceMesh
+    placements: tuple[Placement, ...]
+    shapes: dict[str, torch.Size]
+    masters: dict[str, Tensor]
+    """fp32, this rank's rows of each parameter by name; updated in place."""
+
+    def begin(self, last: bool) -> None:
+        """Say, before a micro-batch's forward, whether it is the step's last."""
+
+    def gradients(self) -> dict[str, Tensor]:
+        """Give the gradients of ``masters`` after the last backward, once: fp32, summed over micro-batches, ranks."""
+
+    def publish(self) -> None:
+        """Make the updated masters those that the next forward computes with, and forget the gradients."""
+
+    def copies(self) -> Iterator[Tensor]:
+        """Give the tensors held for compute at this moment, besides masters."""
+
+
+def shard(settings: ModelSettings, training: TrainSettings, vocabulary: int, mesh: DeviceMesh) -> Sharding:
+    """Build the model on its ranks with its start values, one parameter in memory whole at a time (stage 1: all)."""
+    if training.zero == 1:
+        return SharedUpdate(settings, training, vocabulary, mesh)
+    return Fsdp(settings, training, vocabulary, mesh)
+
+
+def distributed(sharding: Sharding, name: str, local: Tensor) -> DTensor:
+    """Give a rank's rows of something shaped as parameter ``name`` as part of the whole, sharing memory."""
+    shape = sharding.shapes[name]
+    stride = torch.empty(shape, device="meta").stride()
+    return DTensor.from_local(local, sharding.mesh, sharding.placements, run_check=False, shape=shape, stride=stride)
+
+
+def _starting(
+    name: str, shape: torch.Size, mesh: DeviceMesh, how: tuple[Placement, ...], model: ModelSettings, seed: int
+) -> Tensor:
+    whole = initial_weight(name, shape, model, seed).to(mesh.device_type)
+    # Without a source rank nothing is sent: every rank made the same tensor.
+    return distribute_tensor(whole, mesh, how, src_data_rank=None).to_local()
+
+
+class Fsdp:
+    """Stages 0, 2 and 3 on FSDP2 and its sibling ``replicate``."""
+
+    def __init__(self, settings: ModelSettings, training: TrainSettings, vocabulary: int, mesh: DeviceMesh) -> None:
+        self.mesh, self._accumulates_whole = mesh, training.zero == 0
+        with torch.device("meta"):
+            self.model = Decoder(settings, vocabulary)
+        policy = MixedPrecisionPolicy(
+            param_dtype=torch.bfloat16 if training.precision == "bf16" else None,
+            reduce_dtype=torch.float32,
+            cast_forward_inputs=False,  # rotary tables stay fp32
+        )
+        for part in (*self.model.blocks, self.model):
+            if training.zero == 0:
+                replicate(part, mesh=mesh, mp_policy=policy)
+            else:
+                # The root's own parameters (embeddings) end the forward and begin the backward: keep them between.
+                keep = training.zero == 2 or part is self.model
+                fully_shard(part, mesh=mesh, mp_policy=policy, reshard_after_forward=not keep)
+        for module in self._units():
+            # The loss is divided by the step's count of targets, so gradients are summed over ranks, never averaged.
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)
+        self.model.to_empty(device=mesh.device_type)
+        self._parameters = {name: cast(DTensor, p) for name, p in self.model.named_parameters()}
+        self.shapes = {name: p.shape for name, p in self._parameters.items()}
+        self.placements = next(iter(self._parameters.values())).placements
+        self.masters = {name: cast(DTensor, p.detach()).to_local() for name, p in self._parameters.items()}
+        for name, master in self.masters.items():
+            master.copy_(_starting(name, self.shapes[name], mesh, self.placements, settings, training.seed))
+
+    def _units(self) -> list[FSDPModule]:
+        return [cast(FSDPModule, m) for m in self.model.modules() if isinstance(m, FSDPModule)]
+
+    def begin(self, last: bool) -> None:
+        """Stage 0 reduces once, at the end; 2 and 3 reduce every micro-batch, so that no rank holds whole gradients."""
+        if self._accumulates_whole:
+            cast(FSDPModule, self.model).set_requires_gradient_sync(last)
+
+    def gradients(self) -> dict[str, Tensor]:
+        """Give what FSDP reduced."""
+        return {name: cast(DTensor, p.grad).to_local() for name, p in self._parameters.items()}
+
+    def publish(self) -> None:
+        """Drop gathered copies, which an evaluation without backward leaves behind; the next forward gathers anew."""
+        for parameter in self._parameters.values():
+            parameter.grad = None
+        for module in self._units():
+            module.reshard()
+
+    def copies(self) -> Iterator[Tensor]:
+        """Give the gathered parameters."""
+        return (p for p in self.model.parameters() if not isinstance(p, DTensor))
+
+
+class SharedUpdate:
+    """Stage 1: parameters and gradients whole on every rank, masters and moments shared out by rows."""
+
+    def __init__(self, settings: ModelSettings, training: TrainSettings, vocabulary: int, mesh: DeviceMesh) -> None:
+        self.mesh = mesh
+        self.placements: tuple[Placement, ...] = (Shard(0),)
+        self._group, self._ranks, self._rank = mesh.get_group(), mesh.size(), mesh.get_local_rank()
+        with torch.device("meta"):
+            self.model = Decoder(settings, vocabulary)
+        self.model.to(torch.bfloat16 if training.precision == "bf16" else torch.float32)
+        self.model.to_empty(device=mesh.device_type)
+        if settings.tie_embeddings:
+            self.model.head.weight = self.model.embedding.weight
+        self._parameters = dict(self.model.named_parameters())
+        self.shapes = {name: p.shape for name, p in self._parameters.items()}
+        self.masters = {
+            name: _starting(name, shape, mesh, self.placements, settings, training.seed).clone()
+            for name, shape in self.shapes.items()
+        }
+        self._sums: dict[str, Tensor] = {}
+        for name, parameter in self._parameters.items():
+            parameter.register_post_accumulate_grad_hook(self._adder(name))  # type: ignore[no-untyped-call]
+        self.publish()
+
+    def _adder(self, name: str) -> Any:
+        def add(parameter: Tensor) -> None:
+            gradient, parameter.grad = cast(Tensor, parameter.grad), None
+            if name in self._sums:
+                self._sums[name] += gradient
+            else:
+                self._sums[name] = gradient.float()
+
+        return add
+
+    def _buckets(self) -> Iterator[list[str]]:
+        bucket: list[str] = []
+        elements = 0
+        for name, shape in self.shapes.items():
+            bucket.append(name)
+            elements += shape.numel()
+            if elements >= _BUCKET_ELEMENTS:
+                yield bucket
+                bucket, elements = [], 0
+        if bucket:
+            yield bucket
+
+    def _rows(self, name: str) -> int:
+        """Give the rows of a parameter on a rank, padding of the last ranks included."""
+        return -(-self.shapes[name][0] // self._ranks)
+
+    def _padded(self, tensor: Tensor, rows: int) -> Tensor:
+        missing = rows - tensor.shape[0]
+        return torch.cat((tensor, tensor.new_zeros(missing, *tensor.shape[1:]))) if missing else tensor
+
+    def begin(self, last: bool) -> None:
+        """Nothing: gradients are summed over ranks when they are asked for."""
+
+    def gradients(self) -> dict[str, Tensor]:
+        """Reduce the sums, bucket by bucket."""
+        shares: dict[str, Tensor] = {}
+        for bucket in self._buckets():
+            whole = torch.cat(
+                [
+                    self._padded(self._sums.pop(name), self._rows(name) * self._ranks).reshape(self._ranks, -1)
+                    for name in bucket
+                ],
+                dim=1,
+            )
+            share = whole.new_empty(whole.shape[1])
+            dist.reduce_scatter_single(share, whole.flatten(), group=self._group)
+            shares |= self._cut(share, bucket)
+        return shares
+
+    def _cut(self, share: Tensor, bucket: list[str]) -> dict[str, Tensor]:
+        shares, offset = {}, 0
+        for name in bucket:
+            rows, rest = self._rows(name), self.shapes[name][1:]
+            size = rows * rest.numel()
+            padded = share[offset : offset + size].view(rows, *rest)
+            shares[name] = padded[: self.masters[name].shape[0]]
+            offset += size
+        return shares
+
+    @torch.no_grad()
+    def publish(self) -> None:
+        """Gather every rank's masters, cast to the compute type, into the whole copies."""
+        dtype = next(iter(self._parameters.values())).dtype
+        for bucket in self._buckets():
+            share = torch.cat([self._padded(self.masters[n], self._rows(n)).flatten() for n in bucket]).to(dtype)
+            whole = share.new_empty(self._ranks * share.numel())
+            dist.all_gather_single(whole, share, group=self._group)
+            parts, offset = whole.view(self._ranks, -1), 0
+            for name in bucket:
+                shape, size = self.shapes[name], self._rows(name) * self.shapes[name][1:].numel()
+                rows = parts[:, offset : offset + size].reshape(-1, *shape[1:])
+                self._parameters[name].copy_(rows[: shape[0]])
+                offset += size
+
+    def copies(self) -> Iterator[Tensor]:
+        """Give the whole parameters, and the sums of gradients beyond this rank's."""
+        yield from self._parameters.values()
+        yield from self._sums.values()
+
+
+def is_replicated(sharding: Sharding) -> bool:
+    """Tell whether every rank owns every parameter whole."""
+    return all(isinstance(placement, Replicate) for placement in sharding.placements)
