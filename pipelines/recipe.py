@@ -91,7 +91,7 @@ class DedupSettings(Strict):
     near: bool = True
     threshold: float = Field(default=0.8, gt=0.0, le=1.0, description="Jaccard from which a document is a duplicate")
     shingle_words: int = Field(default=5, ge=1)
-    permutations: int = Field(default=128, ge=16, le=1024)
+    permutations: int = Field(default=112, ge=16, le=1024, description="length of a MinHash signature")
     range_bytes: int = Field(default=16 << 20, ge=1 << 12, description="most bytes of keys in one range of a shuffle")
 
 

@@ -99,16 +99,9 @@ def unstructured(rows: npt.NDArray[Any]) -> pa.Table:
     return pa.table({name: pa.array(np.ascontiguousarray(rows[name])) for name in rows.dtype.names or ()})
 
 
-def fixed_binary(column: pa.ChunkedArray, dtype: Any) -> npt.NDArray[Any]:
-    """Give a fixed-size binary column without nulls as a numpy array of shape (rows, width / itemsize)."""
-    array = column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
-    if array.null_count:
-        raise AssertionError("a key column holds nulls")
-    width = array.type.byte_width
-    data = np.frombuffer(array.buffers()[1], np.uint8, count=len(array) * width, offset=array.offset * width)
-    return np.asarray(data.view(dtype).reshape(len(array), -1))
+def one_array(column: pa.ChunkedArray) -> pa.Array:
+    """Give a table's column as one array."""
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def group_counts(table: pa.Table, keys: list[str]) -> list[dict[str, Any]]:

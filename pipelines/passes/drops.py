@@ -17,9 +17,9 @@ from pipelines.chain import EXACT_DEDUP, EXACT_DUPLICATE, NEAR_DEDUP, NEAR_DUPLI
 from pipelines.passes.base import DriverPass, UnitPass
 from pipelines.passes.decide import TOO_CHAOTIC, TOO_PLAIN, cut_mask, cuts_of
 from pipelines.passes.exact import exact_drops_of, is_in, split_names
-from pipelines.passes.near import REMOVED
 from pipelines.tables import group_counts, publish_table, read_table, structured
 from pipelines.workspace import Run
+from stages.near_dedup import REMOVAL
 
 SCHEMA = pa.schema(
     [
@@ -116,4 +116,4 @@ def _duplicate_rows(ids: Any, stage: str, reason: str, witness: Any, jaccard: An
 def _near(run: Run) -> tuple[npt.NDArray[Any], pa.Table]:
     """Give (removed, clusters) of the whole run, loaded once per process and run."""
     files = run.folder("near").require(DriverPass.UNIT).files
-    return structured(read_table(run.store, files["removed"]), REMOVED), read_table(run.store, files["clusters"])
+    return structured(read_table(run.store, files["removed"]), REMOVAL), read_table(run.store, files["clusters"])

@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from pipelines.passes.base import Builder, DriverPass, Pass
 from pipelines.passes.decide import cut_mask, cuts_of
-from pipelines.tables import fixed_binary, publish_table, read_table, structured, unstructured
+from pipelines.tables import one_array, publish_table, read_table, structured, unstructured
 from pipelines.workspace import Run
 from shards.store import FileEntry
-from stages.exact_dedup import DROP, EXACT_KEY, exact_drops
+from stages.exact_dedup import DROP, EXACT_KEY, exact_drops, exact_keys
 
 RANGES_PER_PIPELINE = 4
 """FnApiRunner holds about 4.3 times its input: with ranges of 16 MB, a local pipeline stays under 300 MB."""
@@ -96,10 +96,11 @@ class _Keys(beam.DoFn):
 
     def process(self, split: str) -> Iterator[tuple[int, bytes]]:
         table = alive_keys(self._run, split, ["doc_id", "priority", "content_hash"])
-        halves = fixed_binary(table.column("content_hash"), "<u8")
-        keys = np.empty(table.num_rows, EXACT_KEY)
-        keys["hash_hi"], keys["hash_lo"] = halves[:, 0], halves[:, 1]
-        keys["priority"], keys["doc_id"] = table.column("priority").to_numpy(), table.column("doc_id").to_numpy()
+        keys = exact_keys(
+            one_array(table.column("content_hash")),
+            table.column("priority").to_numpy(),
+            table.column("doc_id").to_numpy(),
+        )
         where = range_of(keys["hash_hi"], self._ranges)
         for index in self._wanted:
             # An empty piece too: a range without any key must still end in a marker.

@@ -21,18 +21,18 @@ import pyarrow.compute as pc
 
 from pipelines.passes.base import Builder, DriverPass, Pass, UnitPass
 from pipelines.passes.exact import alive_keys, documents, exact_drops_of, is_in, range_names, range_of, split_names
-from pipelines.tables import fixed_binary, publish_table, read_batches, read_table, structured, unstructured
+from pipelines.tables import one_array, publish_table, read_batches, read_table, structured, unstructured
 from pipelines.workspace import Run
 from shards.store import FileEntry
 from stages.components import components
+from stages.fingerprint import signature_matrix
 from stages.minhash import band_keys, bands_for
-from stages.near_dedup import BAND_KEY, PAIR, candidate_pairs, greedy_survivors, jaccard_of_pairs
+from stages.near_dedup import BAND_KEY, PAIR, candidate_pairs, greedy_survivors, jaccard_of_pairs, near_keys
 from stages.shingles import batch_shingles
 
 PAIRS_PER_UNIT = 16_384
 """Verification holds the shingle sets of one chunk's documents: about 8 kB each, so usually 260 MB at most."""
 
-REMOVED = np.dtype([("doc_id", "<i8"), ("witness", "<i8"), ("jaccard", "<f8")])
 VERIFIED = np.dtype([("a", "<i8"), ("b", "<i8"), ("jaccard", "<f8")])
 
 
@@ -89,13 +89,8 @@ class _BandKeys(beam.DoFn):
         table = survivors_of_exact(self._run, split, ["doc_id", "priority", "signature", "shingles"])
         # A document without a single shingle has nothing to compare: its signature would equal every other such one's.
         table = table.filter(pc.greater(table.column("shingles"), 0))
-        found = band_keys(fixed_binary(table.column("signature"), "<u4"), bands, rows)
-        keys = np.empty(found.shape, BAND_KEY)
-        keys["band"] = np.arange(bands, dtype=np.uint16)[None, :]
-        keys["key"] = found
-        keys["priority"] = table.column("priority").to_numpy()[:, None]
-        keys["doc_id"] = table.column("doc_id").to_numpy()[:, None]
-        return keys.reshape(-1)
+        found = band_keys(signature_matrix(one_array(table.column("signature"))), bands, rows)
+        return near_keys(found, table.column("priority").to_numpy(), table.column("doc_id").to_numpy())
 
 
 def survivors_of_exact(run: Run, split: str, columns: Sequence[str]) -> pa.Table:
@@ -242,7 +237,7 @@ class Near(DriverPass):
         members, roots = components(close["a"], close["b"])
         clusters = pa.table({"doc_id": members, "cluster_hash": hashes.take(pa.array(np.searchsorted(ids, roots)))})
         files = {
-            "removed": publish_table(run.store, unstructured(removed.astype(REMOVED)), self.name, "removed"),
+            "removed": publish_table(run.store, unstructured(removed), self.name, "removed"),
             "clusters": publish_table(run.store, clusters, self.name, "clusters"),
         }
         statistics = {"pairs": len(verified), "verified": len(close), "removed": len(removed)}
@@ -262,10 +257,5 @@ def _of_documents(run: Run, ids: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.
     for split in split_names(run):
         table = alive_keys(run, split, ["doc_id", "priority", "content_hash"])
         parts.append(table.filter(pa.array(is_in(table.column("doc_id").to_numpy(), ids))))
-    if not parts:
-        return np.empty(0, np.int32), pa.array([], pa.binary(16))
-    table = pa.concat_tables(parts).sort_by("doc_id").combine_chunks()
-    hashes = table.column("content_hash")
-    return table.column("priority").to_numpy(), pa.concat_arrays(hashes.chunks) if hashes.num_chunks else pa.array(
-        [], pa.binary(16)
-    )
+    table = pa.concat_tables(parts).sort_by("doc_id")
+    return table.column("priority").to_numpy(), one_array(table.column("content_hash"))

@@ -43,12 +43,12 @@ class FitTokenizer(DriverPass):
         """Fit or copy."""
         settings = run.recipe.tokenizer
         if settings.file:
-            text = Path(tokenizer_path(run.workspace)).read_text(encoding="utf-8")
+            text = Path(tokenizer_path(run.workspace)).read_bytes().decode("utf-8")
         else:
             text = fit_bpe(self._sample(run), settings.vocab_size, settings.end_of_text)
         with run.store.scratch() as scratch:
             path = scratch / "tokenizer.json"
-            path.write_text(text, encoding="utf-8")
+            path.write_bytes(text.encode("utf-8"))
             encoder = Encoder(str(path))
             statistics = {
                 "vocab_size": encoder.vocab_size,
@@ -69,7 +69,8 @@ class FitTokenizer(DriverPass):
         for split in split_names(run):
             for batch in survivors(run, split):
                 keys = batch.column("doc_id").to_numpy().astype(np.uint64) ^ np.uint64(run.recipe.seed)
-                chosen = below_share(splitmix64(keys), share)
+                # Mixed twice: a run's own sample keeps low hashes, of which this is to be a share once more.
+                chosen = below_share(splitmix64(splitmix64(keys)), share)
                 yield from batch.column("text").filter(pa.array(chosen)).to_pylist()
 
 
@@ -83,6 +84,17 @@ def tokenizer_path(workspace: Workspace) -> str:
     if not Path(path).is_file():
         raise UserError("the tokeniser's file is missing", place=f"recipe, key tokenizer.file: {path}")
     return path
+
+
+def check_tokenizer(workspace: Workspace) -> None:
+    """Check the tokeniser that the recipe names, if any, before documents are read.
+
+    Raises:
+        UserError: if it is missing, no tokeniser, or without the end-of-text token.
+    """
+    settings = workspace.recipe.tokenizer
+    if settings.file:
+        Encoder(tokenizer_path(workspace)).token_id(settings.end_of_text, "recipe, key tokenizer.end_of_text")
 
 
 def encoder_of(run: Run) -> tuple[Encoder, int]:

@@ -21,7 +21,7 @@ from pipelines.batches import UnitSink, UnitWriter, numbered
 from pipelines.passes.base import Builder, DriverPass, Pass
 from pipelines.passes.exact import is_in, split_names
 from pipelines.passes.tokenizer import encoder_of, survivors
-from pipelines.tables import fixed_binary, read_table
+from pipelines.tables import one_array, read_table
 from pipelines.workspace import Run
 from shards.catalog import CATALOG_NAME, DomainShards, ShardCatalog, ShardEntry
 from shards.manifest import digest_of
@@ -133,14 +133,18 @@ def held_out_mask(batch: pa.RecordBatch, clusters: pa.Table, share: float, seed:
 
     So a held-out document's near-duplicates are held out with it, wherever they lie.
     """
-    keys = fixed_binary(pa.chunked_array([batch.column("content_hash")]), "<u8")[:, 0].copy()
+    keys = _hash_words(batch.column("content_hash"))
     members = clusters.column("doc_id").to_numpy()
     ids = batch.column("doc_id").to_numpy()
     inside = is_in(ids, members)
     if inside.any():
         place = np.searchsorted(members, ids[inside])
-        keys[inside] = fixed_binary(clusters.column("cluster_hash").take(pa.array(place)), "<u8")[:, 0]
+        keys[inside] = _hash_words(one_array(clusters.column("cluster_hash").take(pa.array(place))))
     return below_share(splitmix64(keys ^ np.uint64(seed)), share)
+
+
+def _hash_words(hashes: pa.Array) -> npt.NDArray[np.uint64]:
+    return np.frombuffer(b"".join(hashes.to_pylist()), "<u8")[::2].copy()
 
 
 class _Tokenise(beam.DoFn):
@@ -271,9 +275,10 @@ class Catalog(DriverPass):
                 for name, splits in sorted(domains.items())
             },
         )
-        run.store.write_bytes(f"{SHARDS}/{CATALOG_NAME}", catalog.to_json().encode())
+        place, data = f"{SHARDS}/{CATALOG_NAME}", catalog.to_json().encode()
+        run.store.write_bytes(place, data)
         for path in run.store.list(SHARDS):
             if path not in wanted:
                 run.store.delete(path)
         statistics = {split: catalog.tokens_per_domain(split) for split in ("train", "held_out")}
-        run.folder(self.name).commit(self.UNIT, {}, statistics)
+        run.folder(self.name).commit(self.UNIT, {"catalog": FileEntry.of(place, data)}, statistics)
