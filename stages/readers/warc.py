@@ -22,7 +22,7 @@ DOCUMENT_TYPES: Final = frozenset({"response", "resource", "conversion"})
 """Records whose block is copied; of the others only the header is of use."""
 
 _HEADER_END: Final = re.compile(rb"\n\r*\n")
-_START: Final = re.compile(rb"(?<=\n)WARC/\d\.\d{1,2}[ \t]*\r*\n[A-Z][A-Z-]*[ \t]*:", re.IGNORECASE)
+_START: Final = re.compile(rb"\n[Ww][Aa][Rr][Cc]/\d\.\d{1,2}[ \t]*\r*\n[A-Za-z][A-Za-z-]*[ \t]*:")
 _START_SPAN: Final = 256
 _NEWLINES: Final = re.compile(rb"[\r\n]*")
 
@@ -243,11 +243,11 @@ def _member_within(stream: Stream, count: int) -> int | None:
 def _find_start(stream: Stream, origin: int, count: int) -> int | None:
     """Give the distance to the first record start within the next ``count`` bytes, at ``origin`` or after."""
     member = _member_within(stream, count)
-    begin = stream.pos + origin
+    begin = max(0, stream.pos + origin - 1)
     match = _START.search(stream.data, begin, stream.pos + count)
     if match is None:
         return member
-    found = match.start() - stream.pos
+    found = match.start() + 1 - stream.pos
     return found if member is None else min(found, member)
 
 

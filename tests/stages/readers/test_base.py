@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from stages.readers import READ_FAILURES, READ_REASONS, Source
+from stages.readers.base import parse_date
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("1970-01-01T00:00:00Z", 0),
+        ("2008-04-30T20:48:25Z", 1209588505),
+        ("2008-04-30T20:48:25.123456Z", 1209588505),
+        ("2008-04-30t20:48:25z", 1209588505),
+        ("2008-04-30T22:48:25+02:00", 1209588505),
+        ("2008-04-30T16:18:25-04:30", 1209588505),
+        ("20080430204825", 1209588505),
+        ("1970-01", 0),
+        ("1970", 0),
+        ("1970-01-01 00:00:60", 59),
+        ("", None),
+        ("yesterday", None),
+        ("2008-13-01T00:00:00Z", None),
+        ("2008-04-30T20:48:25Z and more", None),
+    ],
+)
+def test_dates(value: str, seconds: int | None) -> None:
+    assert parse_date(value) == seconds
+
+
+def test_a_source_travels_and_reasons_have_one_meaning() -> None:
+    source = Source(index=1, path="a")
+    assert pickle.loads(pickle.dumps(source)) == source
+    assert not set(READ_REASONS) & set(READ_FAILURES)

@@ -1,0 +1,100 @@
+"""What a file is; and that a file which is not read is counted."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import zstandard
+
+from shards.errors import UserError
+from stages.readers import Source, read
+
+WARC = b"WARC/1.0\r\nWARC-Type: conversion\r\nContent-Type: text/plain\r\nContent-Length: 4\r\n\r\ntext\r\n\r\n"
+JSON = b'{"text": "text"}\n'
+ARC = b"http://example.org/ 192.0.2.1 20240101000000 text/html 40\nHTTP/1.1 200 OK\n\n" + b"x" * 30
+
+
+def zipped() -> bytes:
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w") as archive:
+        archive.writestr("archive/data.warc", WARC)
+    return sink.getvalue()
+
+
+def with_dictionary() -> bytes:
+    samples = [b"WARC/1.0 sample number %d of a set " % i * 4 for i in range(200)]
+    dictionary = zstandard.train_dictionary(2048, samples)
+    inner = zstandard.ZstdCompressor(dict_data=dictionary).compress(WARC)
+    content = dictionary.as_bytes()
+    return b"\x5d\x2a\x4d\x18" + len(content).to_bytes(4, "little") + content + inner
+
+
+def rows(data: bytes, path: str = "x", **options: Any) -> list[dict[str, Any]]:
+    batches = list(read(Source(index=0, path=path, **options), lambda _: io.BytesIO(data)))
+    return pa.Table.from_batches(batches).to_pylist()
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress])
+@pytest.mark.parametrize("content", [WARC, JSON, b"\r\n" + WARC, b"\xef\xbb\xbf" + JSON])
+def test_container_and_compression_are_found_by_their_bytes(pack: Any, content: bytes) -> None:
+    assert [row["text"] for row in rows(pack(content))] == ["text"]
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (bz2.compress(WARC), "bzip2"),
+        (lzma.compress(JSON), "xz"),
+        (b"\x04\x22\x4d\x18" + WARC, "lz4"),
+        (zipped(), "zip"),
+        (with_dictionary(), "dictionary"),
+        (ARC, "ARC"),
+        (gzip.compress(ARC), "ARC"),
+        (b"filedesc://x.arc 0.0.0.0 20240101000000 text/plain 20\n1 0 Internet\n", "ARC"),
+        (b'[{"text": "a"}]', "JSON array"),
+        (b"plain words", "plain words"),
+        (gzip.compress(b"%PDF-1.4"), "PDF"),
+        (gzip.compress(b"PAR1 and so on"), "Parquet"),
+        (b"\0\1\2\3", "x00"),
+    ],
+)
+def test_a_container_that_is_not_read_is_one_counted_drop(data: bytes, what: str) -> None:
+    (row,) = rows(data)
+    assert (row["reason"], row["failed"], row["offset"]) == ("unsupported_format", False, 0)
+    assert what in row["detail"]
+
+
+def test_names_decide_where_bytes_do_not() -> None:
+    assert [row["reason"] for row in rows(b"not json\n", "a/b.jsonl")] == ["bad_json"]
+    assert [row["reason"] for row in rows(b"no record\n", "b.warc.gz")] == ["bad_record"]
+    assert [row["reason"] for row in rows(JSON, "b.jsonl", format="warc")] == ["bad_record"]
+    assert [row["reason"] for row in rows(JSON, "b.jsonl", format="parquet")] == ["unreadable"]
+
+
+def test_a_missing_file_is_one_failure_and_an_unknown_format_the_users_mistake(tmp_path: Path) -> None:
+    def open_input(path: str) -> Any:
+        return (tmp_path / path).open("rb")
+
+    (batch,) = read(Source(index=0, path="none.warc"), open_input)
+    assert batch.column("reason").to_pylist() == ["unreadable"]
+    with pytest.raises(UserError, match="format 'csv' is unknown"):
+        list(read(Source(index=0, path="x", format="csv"), open_input))
+
+
+def test_an_error_while_reading_is_not_a_property_of_the_record() -> None:
+    class Broken(io.BytesIO):
+        def read(self, count: int | None = -1, /) -> bytes:
+            if self.tell() > 100:
+                raise OSError("the network went away")
+            return super().read(min(count or 0, 60))
+
+    with pytest.raises(OSError, match="went away"):
+        list(read(Source(index=0, path="x"), lambda _: Broken(WARC * 5)))
