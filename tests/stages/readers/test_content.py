@@ -14,7 +14,7 @@ import pytest
 from shards.schema import DOCUMENT, make_doc_id
 from stages.readers import READ, READ_FAILURES, READ_REASONS, Source, read
 
-PAGE = "<html><body><p>The quick brown fox.</p></body></html>".encode() * 20
+PAGE = b"<html><body><p>The quick brown fox.</p></body></html>" * 20
 
 
 def record(kind: str, body: bytes, **fields: str) -> bytes:
