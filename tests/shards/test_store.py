@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import uuid
+from pathlib import Path
+
+import pytest
+
+from shards.errors import IncompleteError, UserError
+from shards.store import SCRATCH, FileEntry, Store, file_system, hash_file, open_input
+
+OUTSIDE = ["../x", "a/../../x", "a/..", "..", "/etc/passwd", "a\\b", "..\\x", "", "//x"]
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Store:
+    return Store(tmp_path / "out")
+
+
+@pytest.fixture(params=["local", "memory", "memory, rooted"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    name = f"headrace-{uuid.uuid4().hex}/run"
+    return Store(
+        {"local": str(tmp_path), "memory": f"memory://{name}", "memory, rooted": f"memory:///{name}"}[request.param]
+    )
+
+
+def written(store: Store, data: bytes, folder: Path) -> Path:
+    path = folder / "table.arrow"
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("path", OUTSIDE)
+def test_no_path_leads_out(store: Store, path: str) -> None:
+    for use in (store.exists, store.size, store.read_bytes, store.open, store.delete):
+        with pytest.raises(UserError, match="leads out"):
+            use(path)
+    with pytest.raises(UserError, match="leads out"):
+        store.write_bytes(path, b"x")
+
+
+def test_no_link_leads_out(local: Store, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_bytes(b"s")
+    local.write_bytes("a/inside", b"x")
+    (Path(local.root) / "folder").symlink_to(outside)
+    (Path(local.root) / "file").symlink_to(outside / "secret")
+    for path in ("folder/secret", "file", "folder/new"):
+        with pytest.raises(UserError, match="by a link"):
+            local.read_bytes(path)
+        with pytest.raises(UserError, match="by a link"):
+            local.write_bytes(path, b"y")
+    assert (outside / "secret").read_bytes() == b"s"
+    assert sorted(os.listdir(outside)) == ["secret"]
+
+
+def test_a_link_to_the_folder_itself_is_no_way_out(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    store = Store(tmp_path / "link")
+    store.write_bytes("a", b"x")
+    assert store.read_bytes("a") == b"x"
+
+
+def test_publish_names_by_content_and_repeats_converge(store: Store, tmp_path: Path) -> None:
+    entries = set()
+    for attempt in range(3):
+        with store.scratch() as folder:
+            entries.add(store.publish(written(store, b"rows", folder), "kind/deep", "00001-ab", 5 + attempt * 0))
+    digest = hashlib.sha256(b"rows").hexdigest()
+    assert entries == {FileEntry(f"kind/deep/00001-ab-{digest[:16]}.arrow", digest, 4, 5)}
+    assert store.list("kind") == [f"kind/deep/00001-ab-{digest[:16]}.arrow"]
+    assert store.read_bytes(next(iter(entries)).path) == b"rows"
+    with store.scratch() as folder:
+        other = store.publish(written(store, b"rows!", folder), "kind/deep", "00001-ab", 5)
+    assert len(store.list("kind")) == 2
+    assert store.local_copy(other).read_bytes() == b"rows!"
+
+
+def test_concurrent_attempts_converge(local: Store) -> None:
+    entries: list[FileEntry] = []
+
+    def attempt() -> None:
+        with local.scratch() as folder:
+            entries.append(local.publish(written(local, b"same" * 50_000, folder), "kind", "u", 1))
+
+    threads = [threading.Thread(target=attempt) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(entries)) == 1
+    assert local.list("kind") == [entries[0].path]
+    assert hash_file(Path(local.root) / entries[0].path) == (entries[0].sha256, entries[0].size)
+
+
+def test_lists_sorted_relative_paths_that_can_be_used(store: Store) -> None:
+    for path in ("b/2", "b/1", "a", "b/c/3"):
+        store.write_bytes(path, path.encode())
+    assert store.list(".") == ["a", "b/1", "b/2", "b/c/3"]
+    assert store.list("b") == store.list("b/") == ["b/1", "b/2", "b/c/3"]
+    assert store.list("missing") == []
+    assert [store.read_bytes(path) for path in store.list(".")] == [b"a", b"b/1", b"b/2", b"b/c/3"]
+    for path in store.list("b"):
+        store.delete(path)
+    assert store.list(".") == ["a"]
+
+
+def test_size_and_existence_are_of_files(store: Store) -> None:
+    store.write_bytes("a/b", b"12345")
+    assert (store.exists("a/b"), store.size("a/b")) == (True, 5)
+    assert (store.exists("a"), store.size("a")) == (False, None)
+    assert (store.exists("c"), store.size("c")) == (False, None)
+
+
+def test_a_write_replaces_the_whole_file(store: Store) -> None:
+    store.write_bytes("a", b"a long first version")
+    store.write_bytes("a", b"short")
+    assert store.read_bytes("a") == b"short"
+    store.write_bytes("a", b"")
+    assert store.read_bytes("a") == b""
+
+
+def test_json_keeps_the_order_of_keys_and_repeats_its_bytes(store: Store) -> None:
+    value = {"b": [1, 2.5, None], "a": "ü✓"}
+    store.write_json("x.json", value)
+    first = store.read_bytes("x.json")
+    store.write_json("x.json", store.read_json("x.json"))
+    assert store.read_bytes("x.json") == first
+    assert list(store.read_json("x.json")) == ["b", "a"]
+
+
+def test_missing_and_damaged_files_are_incomplete(store: Store) -> None:
+    with pytest.raises(IncompleteError, match="missing"):
+        store.read_bytes("no")
+    store.write_bytes("bad.json", b'{"a": ')
+    with pytest.raises(IncompleteError, match="not JSON"):
+        store.read_json("bad.json")
+    store.write_bytes("bytes.json", b"\xff\xfe\x00")
+    with pytest.raises(IncompleteError, match="not JSON"):
+        store.read_json("bytes.json")
+
+
+def test_nothing_partial_is_visible_before_the_rename(local: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    local.write_bytes("a/file", b"old")
+    seen: list[tuple[list[str], bytes]] = []
+    replace = os.replace
+
+    def spy(source: Path, target: Path) -> None:
+        visible = [path for path in local.list(".") if not path.startswith(SCRATCH)]
+        seen.append((visible, local.read_bytes("a/file")))
+        assert Path(source).read_bytes() == b"new content"
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", spy)
+    local.write_bytes("a/file", b"new content")
+    assert seen == [(["a/file"], b"old")]
+    assert local.read_bytes("a/file") == b"new content"
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_scratch(local: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    local.write_bytes("file", b"old")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        local.write_bytes("file", b"new")
+    assert local.list(".") == ["file"]
+    assert local.read_bytes("file") == b"old"
+
+
+def test_scratch_is_on_the_same_disk_and_goes_away(local: Store) -> None:
+    with local.scratch() as folder:
+        (folder / "x").write_bytes(b"x")
+        assert folder.is_relative_to(Path(local.root).resolve())
+        assert os.stat(folder).st_dev == os.stat(local.root).st_dev
+    assert not folder.exists()
+    assert local.list(".") == []
+
+
+def test_what_a_killed_attempt_left_is_cleared(local: Store) -> None:
+    left = Path(local.root) / SCRATCH / "w-killed"
+    left.mkdir(parents=True)
+    (left / "half").write_bytes(b"x")
+    local.write_bytes("kept", b"x")
+    local.clear_scratch()
+    local.clear_scratch()
+    assert local.list(".") == ["kept"]
+
+
+def test_local_copy_of_a_remote_file_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    store = Store(f"memory://headrace-{uuid.uuid4().hex}")
+    with store.scratch() as folder:
+        entry = store.publish(written(store, b"content", folder), "k", "u", 1)
+    copy = store.local_copy(entry)
+    assert copy.read_bytes() == b"content"
+    # A copy that was tampered with, or cut short by a kill, is fetched again.
+    copy.write_bytes(b"other")
+    assert store.local_copy(entry).read_bytes() == b"content"
+    copy.unlink()
+    store.write_bytes(entry.path, b"changed")
+    with pytest.raises(IncompleteError, match="not what its marker says"):
+        store.local_copy(entry)
+    assert not copy.exists()
+
+
+def test_a_local_store_maps_and_copies_nothing(local: Store) -> None:
+    with local.scratch() as folder:
+        entry = local.publish(written(local, b"content", folder), "k", "u", 1)
+    assert local.local_copy(entry) == Path(local.root) / entry.path == local.local_path(entry.path)
+
+
+def test_a_remote_store_has_no_local_path() -> None:
+    assert Store("memory://x").local_path("a") is None
+
+
+def test_file_uris_are_local(tmp_path: Path) -> None:
+    store = Store(f"file://{tmp_path}")
+    store.write_bytes("a", b"x")
+    assert (tmp_path / "a").read_bytes() == b"x"
+
+
+def test_an_unknown_scheme_is_the_users_to_mend() -> None:
+    with pytest.raises(UserError, match="no file system for nonsense://"):
+        file_system("nonsense://bucket/path")
+
+
+def test_open_input_does_not_decompress_by_name(tmp_path: Path) -> None:
+    (tmp_path / "x.gz").write_bytes(b"plain after all")
+    with open_input(str(tmp_path / "x.gz")) as file:
+        assert file.read() == b"plain after all"
+    with pytest.raises(FileNotFoundError):
+        open_input(str(tmp_path / "none"))
