@@ -1,0 +1,163 @@
+"""``headrace inspect``: what a run kept and dropped, why, and the documents themselves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pipelines.samples import Shown
+    from pipelines.workspace import Run
+
+
+class Grouping(StrEnum):
+    """By what the funnel is repeated."""
+
+    LANGUAGE = "language"
+    DOMAIN = "domain"
+
+
+def inspect(
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="Output folder of a finished run.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    by: Annotated[Grouping | None, typer.Option(help="Print the whole funnel of each language or domain.")] = None,
+    samples: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Read dropped documents: of a STAGE, a REASON, STAGE/REASON, or all."),
+    ] = None,
+    kept: Annotated[int | None, typer.Option(metavar="N", min=1, help="Read N kept documents.")] = None,
+    number: Annotated[int, typer.Option("--number", "-n", min=1, help="Samples per reason.")] = 3,
+    seed: Annotated[int, typer.Option(min=0, help="Chooses the samples.")] = 0,
+    chars: Annotated[int, typer.Option(min=1, help="Characters shown of a text.")] = 400,
+    duplicates: Annotated[bool, typer.Option("--duplicates", help="Read removed duplicates beside witnesses.")] = False,
+    trace: Annotated[
+        str | None,
+        typer.Option(metavar="PLACE", help="Lead DOMAIN:DOCUMENT[:TOKEN], or a doc_id, back to source and verdict."),
+    ] = None,
+) -> None:
+    """Show what each stage saw, kept, dropped and failed, tokens per domain, and samples to read."""
+    from pipelines.driver import finished_run
+
+    run = finished_run(folder)
+    readings = _read(run, samples, kept, number, seed, duplicates, trace)
+    if as_json:
+        from pipelines.report import report_json
+
+        value = {**report_json(run), **{title: _plain(found) for title, found in readings.items()}}
+        typer.echo(json.dumps(value, indent=1, ensure_ascii=False))
+        return
+    from pipelines.render import make_console
+
+    console = make_console()
+    if readings:
+        for place, found in readings.items():
+            _print_readings(console, place, found, chars)
+    else:
+        _print_report(console, run, by)
+
+
+def _read(
+    run: Run,
+    samples: str | None,
+    kept: int | None,
+    number: int,
+    seed: int,
+    duplicates: bool,
+    trace: str | None,
+) -> dict[str, tuple[Mapping[str, Any], Sequence[Shown]]]:
+    """Give what was asked to be read, by name: (facts of the place, documents)."""
+    from pipelines import samples as reading
+    from pipelines.chain import EXACT_DEDUP, NEAR_DEDUP
+
+    found: dict[str, tuple[Mapping[str, Any], Sequence[Shown]]] = {}
+    if trace is not None:
+        place, shown = reading.traced(run, trace)
+        found["trace"] = place, [shown]
+    if samples is not None:
+        found["samples"] = {}, reading.dropped_samples(run, samples, number, seed)
+    if duplicates:
+        everything = reading.dropped_samples(run, "all", number, seed)
+        found["removed_duplicates"] = {}, [one for one in everything if one.dropped_by in (EXACT_DEDUP, NEAR_DEDUP)]
+    if kept is not None:
+        found["kept"] = {}, reading.kept_samples(run, kept, seed)
+    return found
+
+
+def _plain(found: tuple[Mapping[str, Any], Sequence[Shown]]) -> Any:
+    place, documents = found
+    plain = [{**vars(one), "scores": dict(one.scores)} for one in documents]
+    if not place:
+        return plain
+    readable = {key: value.hex() if isinstance(value, bytes) else value for key, value in place.items()}
+    return {"place": readable, "documents": plain}
+
+
+def _print_report(console: Console, run: Run, by: Grouping | None) -> None:
+    from pipelines import render, report
+
+    found, unicode = report.report(run), render.can_draw(console)
+    groups = {Grouping.LANGUAGE: found.languages, Grouping.DOMAIN: found.domains}
+    tables = []
+    if by is not None:
+        tables += [
+            render.funnel_table(f"{by.value} {name}", funnel, unicode=unicode) for name, funnel in groups[by].items()
+        ]
+    else:
+        tables.append(render.funnel_table("Documents through the chain", found.stages, unicode=unicode))
+        for grouping, funnels in groups.items():
+            tables.append(render.groups_table(f"By {grouping.value}", funnels, unicode=unicode))
+        tables.append(render.duplicates_table("Duplicates", report.duplicates(run)))
+        tables.append(render.tokens_table("Tokens in the shards", report.tokens_by_domain(run), unicode=unicode))
+    for table in tables:
+        console.print(table)
+        console.print()
+
+
+def _print_readings(console: Console, title: str, found: tuple[Mapping[str, Any], Sequence[Shown]], chars: int) -> None:
+    from rich.text import Text
+
+    from pipelines.render import clean
+
+    place, documents = found
+    if place:
+        console.print(Text("Token in the shards", style="bold"))
+        for key in ("domain", "split", "shard", "row", "token"):
+            console.print(Text(f"  {key:<10} {clean(str(place[key]))}"), soft_wrap=True)
+    heading = ""
+    for one in documents:
+        name = f"{one.dropped_by}/{one.reason}" if one.dropped_by else "kept"
+        if name != heading:
+            heading = name
+            console.print(Text(name, style="bold"))
+        _print_document(console, one, chars)
+
+
+def _print_document(console: Console, one: Shown, chars: int) -> None:
+    from rich.text import Text
+
+    from pipelines.render import clean, excerpt
+
+    facts = [f"language {one.language}", f"domain {one.domain}"]
+    if one.dropped_by and one.value is not None:
+        facts.insert(0, f"value {one.value:.6g}")
+    facts += [f"{name} {score:.6g}" for name, score in one.scores.items()]
+    console.print(Text(f"  {one.doc_id}  {clean(one.url or '(no URL)')}", style="cyan"), soft_wrap=True)
+    console.print(Text(f"    {clean(one.source)} at {one.offset}; {', '.join(facts)}", style="dim"), soft_wrap=True)
+    if one.detail:
+        console.print(Text(f"    {clean(one.detail)}", style="red"), soft_wrap=True)
+    if one.text is not None:
+        console.print(excerpt(one.text, chars), soft_wrap=True)
+    elif not one.detail:
+        console.print(Text("    (no text of it was kept)", style="dim"))
+    if one.witness is not None:
+        close = "" if one.jaccard is None else f" at Jaccard {one.jaccard:.4f}"
+        beside = f"    kept in its place{close}: {one.witness}  {clean(one.witness_url or '(no URL)')}"
+        console.print(Text(beside, style="green"), soft_wrap=True)
+        console.print(excerpt(one.witness_text or "", chars, indent="      "), soft_wrap=True)
+    console.print()

@@ -1,0 +1,119 @@
+"""``headrace lm``: KenLM-compatible language models."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import typer
+
+from shards.errors import UserError
+
+lm = typer.Typer(help="Language models for the perplexity stage.", no_args_is_help=True, pretty_exceptions_enable=False)
+
+_LINE_CHARS = 1 << 20
+"""Longest piece of a file without line breaks that is held at once."""
+
+
+@lm.callback()
+def group() -> None:
+    """Language models for the perplexity stage."""
+
+
+@lm.command()
+def train(
+    corpus: Annotated[
+        list[Path], typer.Argument(help="UTF-8 text, plain, .gz or .zst; a sentence or paragraph a line.")
+    ],
+    out: Annotated[Path, typer.Option(help="The ARPA file to write.")],
+    order: Annotated[int, typer.Option(help="Words in the longest n-gram.")] = 5,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
+) -> None:
+    """Fit an interpolated modified Kneser-Ney model and write it as an ARPA file, which KenLM reads."""
+    check_files(corpus, out, force)
+    from pipelines.progress import PassProgress
+    from pipelines.render import make_console
+    from stages import kneser_ney
+
+    console = make_console(stderr=True)
+    with PassProgress(console) as progress:
+        progress.begin("reading", sum(os.path.getsize(path) for path in corpus), 0, is_bytes=True)
+        model = kneser_ney.fit(corpus_lines(corpus, progress.advance), order)
+        progress.end(f"{model.sentences:,} lines, {model.tokens:,} words")
+    model.write_arpa(out)
+    _print_model(model, out)
+
+
+def check_files(corpus: Sequence[Path], out: Path, force: bool) -> None:
+    """Refuse what could only fail later, before anything is read.
+
+    Raises:
+        UserError: for a corpus file that is missing, or an output file that cannot or must not be written.
+    """
+    for path in corpus:
+        if not path.is_file():
+            raise UserError(f"there is no text file {path}", place="CORPUS", remedy="Name files, not folders")
+    if out.exists() and not force:
+        raise UserError("the file is there already", place=f"--out {out}", remedy="Take another name, or --force")
+    if out.resolve() in {path.resolve() for path in corpus}:
+        raise UserError("the model would replace its own corpus", place=f"--out {out}", remedy="Take another name")
+    if not out.absolute().parent.is_dir():
+        raise UserError("the folder is missing", place=f"--out {out}", remedy="Make it, or name another")
+
+
+def corpus_lines(paths: Sequence[Path], advance: Callable[[int], None]) -> Iterator[str]:
+    """Give the normalised lines of text files, and tell ``advance`` the bytes read from disk so far.
+
+    Raises:
+        UserError: for packed data that is damaged.
+    """
+    from stages.lm_text import lm_lines
+
+    before = 0
+    for path in paths:
+        with path.open("rb") as raw:
+            try:
+                for number, line in enumerate(_lines(path, raw)):
+                    yield from lm_lines(line)
+                    if number % 1024 == 0:
+                        advance(before + raw.tell())
+            except (EOFError, OSError, ValueError) as error:
+                raise UserError(
+                    f"the text cannot be unpacked: {error}", place=str(path), remedy="Mend or leave out this file"
+                ) from error
+        before += path.stat().st_size
+        advance(before)
+
+
+def _lines(path: Path, raw: BinaryIO) -> Iterator[str]:
+    text = io.TextIOWrapper(_unpacked(path, raw), encoding="utf-8", errors="replace")
+    while line := text.readline(_LINE_CHARS):
+        yield line
+
+
+def _unpacked(path: Path, raw: BinaryIO) -> Any:
+    if path.suffix == ".gz":
+        return gzip.GzipFile(fileobj=raw)
+    if path.suffix == ".zst":
+        import zstandard
+
+        return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True))
+    return raw
+
+
+def _print_model(model: Any, out: Path) -> None:
+    from rich.text import Text
+
+    from pipelines.estimate import shown_bytes
+    from pipelines.render import make_console
+
+    console = make_console()
+    for order, (table, discounts) in enumerate(zip(model.tables, model.discounts, strict=True), start=1):
+        shown = f"{discounts.one:.4f} {discounts.two:.4f} {discounts.three:.4f}"
+        note = "  (usual ones: too few n-grams to tell)" if discounts.fallback else ""
+        console.print(Text(f"{order}-grams {len(table.words):>12,}   discounts {shown}{note}"))
+    console.print(Text(f"{out}: {shown_bytes(out.stat().st_size)}"), soft_wrap=True)

@@ -1,0 +1,258 @@
+"""``headrace run``: a recipe through every step, from raw files to trained weights."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shards.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pipelines.estimate import Estimate, Room
+    from pipelines.plan import Plan
+    from pipelines.runners import BeamRunner, LocalRunner
+    from pipelines.workspace import Run, Workspace
+
+
+def run(
+    context: typer.Context,
+    recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe, a TOML file.")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="Change keys of the recipe: shards.held_out_share=0.01"),
+    ] = None,
+    out: Annotated[str, typer.Option(help="Output folder. An earlier run's is gone on with.")] = ...,  # type: ignore[assignment]
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Local processes; by default as many as CPUs and memory allow.")
+    ] = None,
+    sample: Annotated[float | None, typer.Option(help="Take this share of the documents, by hash of doc_id.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, plan and estimate; write nothing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON; progress goes to stderr.")] = False,
+    train: Annotated[bool, typer.Option("--train/--no-train", help="Train where the recipe has \\[training].")] = True,
+    ranks: Annotated[int | None, typer.Option(min=1, help="Processes to train on.")] = None,
+) -> None:
+    """Curate what a recipe names, and train on it. Finished work is kept: the same command goes on.
+
+    What follows -- goes to Beam, so that another runner does the work: -- --runner=PrismRunner
+    """
+    from pipelines.render import make_console
+
+    request = Request(
+        recipe=recipe,
+        out=out,
+        overrides=tuple(overrides or ()),
+        workers=workers,
+        sample=sample,
+        beam_options=getattr(context.obj, "beam_options", ()),
+        train=train,
+        ranks=ranks,
+    )
+    console = make_console(stderr=as_json)
+    prepared = prepare(request)
+    if dry_run:
+        show_plan(prepared, console, as_json=as_json)
+        return
+    finished = carry_out(prepared, console)
+    if as_json:
+        from pipelines.report import report_json
+
+        typer.echo(json.dumps(report_json(finished), indent=1, ensure_ascii=False))
+    else:
+        show_report(finished, console)
+    if prepared.trains and (code := train_on(prepared.workspace.store.root, ranks, to_stderr=as_json)):
+        raise typer.Exit(code)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a command line asks for."""
+
+    recipe: Path
+    out: str
+    overrides: tuple[str, ...] = ()
+    workers: int | None = None
+    sample: float | None = None
+    beam_options: tuple[str, ...] = ()
+    train: bool = True
+    ranks: int | None = None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run that is checked and fits, before anything is written."""
+
+    workspace: Workspace
+    plan: Plan
+    needed: Estimate
+    room: Room
+    workers: int
+    runner: LocalRunner | BeamRunner
+    trains: bool
+
+
+def prepare(request: Request) -> Prepared:
+    """Check everything that a request names, plan it, and estimate what it needs.
+
+    Raises:
+        UserError: for the first thing that is wrong, or if the run cannot fit.
+    """
+    from pipelines import driver, estimate
+    from pipelines.recipe import load_recipe
+    from pipelines.runners import make_runner
+    from pipelines.workspace import Workspace
+
+    sampled = () if request.sample is None else (f"sample={request.sample!r}",)
+    recipe = load_recipe(request.recipe, (*request.overrides, *sampled))
+    trains = request.train and recipe.training is not None
+    if trains:
+        _require_trainer(request.out)
+    workspace = Workspace.of(request.out, recipe, str(request.recipe.absolute().parent))
+    if request.beam_options:
+        make_runner(1, request.beam_options)
+    plan = driver.check(workspace)
+    room, ranks = estimate.room_at(workspace), request.ranks or min(2, estimate.cpus())
+    workers = 0 if request.beam_options else request.workers
+    if workers is None:
+        one = estimate.estimate_run(workspace, plan, workers=2, ranks=ranks)
+        workers = estimate.default_workers(one.worker_bytes, room.memory_bytes, estimate.cpus())
+    needed = estimate.estimate_run(workspace, plan, workers=workers, ranks=ranks, train=trains)
+    estimate.require_room(needed, room, request.out, already_bytes=estimate.bytes_at(workspace))
+    runner = make_runner(max(1, workers), request.beam_options)
+    return Prepared(workspace, plan, needed, room, workers, runner, trains)
+
+
+def _require_trainer(out: str) -> None:
+    if importlib.util.find_spec("torch") is None:
+        raise UserError(
+            "the recipe has [training], and torch is not installed",
+            remedy="Install it: pip install 'headrace[train]'. Or curate alone with --no-train",
+        )
+    if "://" in out and not out.startswith("file://"):
+        raise UserError(
+            "training reads its shards from a local folder",
+            place=f"--out {out}",
+            remedy="Curate with --no-train, copy the folder, and run 'headrace train' on the copy",
+        )
+
+
+def carry_out(prepared: Prepared, console: Console) -> Run:
+    """Make every pass that is not finished.
+
+    Raises:
+        UserError: if another process works in the folder.
+        RunnerError: if a runner or a worker fails.
+    """
+    from pipelines import driver
+    from pipelines.progress import PassProgress
+
+    workspace = prepared.workspace
+    with driver.locked(workspace):
+        workspace.save_recipe()
+        with prepared.runner as runner, PassProgress(console) as progress:
+            return driver.curate(workspace, prepared.plan, runner, progress)
+
+
+def train_command(folder: str, ranks: int | None) -> list[str]:
+    """Give the command that trains on a finished run: another process, because curation never imports the trainer."""
+    # -P: the folder that a person happens to stand in must not shadow our packages.
+    start = [sys.executable, "-P", "-c", "from pipelines.cli import main; main()", "train", folder]
+    return [*start, "--ranks", str(ranks)] if ranks else start
+
+
+def train_on(folder: str, ranks: int | None, *, to_stderr: bool = False) -> int:
+    """Train on a finished run and give the exit code."""
+    sys.stdout.flush()
+    process = subprocess.Popen(train_command(folder, ranks), stdout=sys.stderr.fileno() if to_stderr else None)
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        # The same key has reached it as well: it saves what it can, and must not be killed meanwhile.
+        process.wait()
+        raise
+
+
+def show_report(finished: Run, console: Console) -> None:
+    """Print what the stages dropped, and what the shards hold."""
+    from pipelines import render, report
+
+    unicode = render.can_draw(console)
+    console.print()
+    console.print(render.funnel_table("Documents through the chain", report.report(finished).stages, unicode=unicode))
+    console.print()
+    tokens = report.tokens_by_domain(finished)
+    console.print(render.tokens_table("Tokens in the shards", tokens, unicode=unicode))
+    console.print()
+
+
+def show_plan(prepared: Prepared, console: Console, *, as_json: bool) -> None:
+    """Print what a run would do."""
+    value = plan_json(prepared)
+    if as_json:
+        typer.echo(json.dumps(value, indent=1, ensure_ascii=False))
+        return
+    from rich.text import Text
+
+    from pipelines import render
+    from pipelines.estimate import shown_bytes
+
+    console.print(render.sources_table("Sources", value["sources"]))
+    lines = [
+        f"{value['splits']} split(s), {shown_bytes(value['bytes'])}",
+        f"chain: {' > '.join(value['chain'])}",
+        *(f"schedule: {name}" for name in value["schedule"]),
+        f"estimate: {shown_bytes(value['estimate']['text_bytes'])} of text, "
+        f"{shown_bytes(value['estimate']['disk_bytes'])} of disk ({_shown(value['free']['disk_bytes'])} free), "
+        f"{shown_bytes(value['estimate']['curation_bytes'])} of memory with {value['workers'] or 'no local'} worker(s) "
+        f"({_shown(value['free']['memory_bytes'])} free)",
+    ]
+    if prepared.trains:
+        lines.append(f"training: {shown_bytes(value['estimate']['training_bytes'])} of memory")
+    console.print()
+    for line in lines:
+        console.print(Text(line), soft_wrap=True)
+    console.print(Text("Nothing was written."))
+
+
+def _shown(value: int | None) -> str:
+    from pipelines.estimate import shown_bytes
+
+    return "unknown" if value is None else shown_bytes(value)
+
+
+def plan_json(prepared: Prepared) -> dict[str, Any]:
+    """Give the plan of a run as plain values."""
+    from pipelines.chain import stage_names
+
+    recipe, needed = prepared.workspace.recipe, prepared.needed
+    planned = [source for split in prepared.plan.splits for source in split.sources]
+    schedule = recipe.schedule.stages if recipe.schedule else ()
+    return {
+        "sources": [_source_json(settings, position, planned) for position, settings in enumerate(recipe.sources)],
+        "splits": len(prepared.plan.splits),
+        "bytes": prepared.plan.size,
+        "chain": stage_names(recipe),
+        "schedule": [f"{s.name}, context {s.context_tokens} tokens" for s in schedule] if prepared.trains else [],
+        "workers": prepared.workers,
+        "estimate": {**vars(needed), "curation_bytes": needed.curation_bytes},
+        "free": vars(prepared.room),
+    }
+
+
+def _source_json(settings: Any, position: int, planned: Sequence[Any]) -> dict[str, Any]:
+    mine = [source for source in planned if source.settings == position]
+    return {
+        "glob": list(settings.globs),
+        "domain": settings.domain,
+        "files": len(mine),
+        "bytes": sum(source.size for source in mine),
+    }
