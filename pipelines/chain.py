@@ -25,6 +25,9 @@ EXACT_DUPLICATE = "exact_duplicate"
 NEAR_DUPLICATE = "near_duplicate"
 PERPLEXITY = "perplexity_v1"
 
+APPLIED_LATER = {PERPLEXITY: {"low_percentile", "high_percentile"}, Fingerprint.name: {"threshold"}}
+"""Parameters that later passes apply, by stage: no verdict depends on them, so moving one judges nothing again."""
+
 
 def stage_names(recipe: Recipe) -> list[str]:
     """Give the names of every link of the chain, in order, as drop statistics list them."""
@@ -128,7 +131,8 @@ def chain_section(workspace: Workspace, chain: list[Stage]) -> list[Any]:
     uses = {use.use: use for use in workspace.recipe.stages}
     for stage in chain:
         paths = set(stage.path_parameters)
-        values = {key: value for key, value in parameters(stage).items() if key not in paths}
+        left_out = paths | APPLIED_LATER.get(stage.name, set())
+        values = {key: value for key, value in parameters(stage).items() if key not in left_out}
         files = [_content(path) for path in stage.files()]
         written = uses[stage.name].parameters if stage.name in uses else {}
         section.append([stage.name, values, files, [written.get(name) for name in sorted(paths)]])

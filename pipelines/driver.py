@@ -20,12 +20,12 @@ from pipelines.passes.fit_lm import FitLm, reference_files
 from pipelines.passes.judge import Judge
 from pipelines.passes.near import Near, NearCandidates, NearPairs, NearSets, NearVerify
 from pipelines.passes.schedule import ResolveSchedule
-from pipelines.passes.tokenizer import FitTokenizer, tokenizer_path
+from pipelines.passes.tokenizer import FitTokenizer, check_tokenizer
 from pipelines.passes.write import Catalog, Write
 from pipelines.plan import Plan, load_sources, make_plan, save_plan
 from pipelines.progress import Reporter
 from pipelines.runners import BeamRunner, LocalRunner
-from pipelines.workspace import Run, Workspace, describe
+from pipelines.workspace import LOCK_FILE, Run, Workspace, describe
 from shards.errors import UserError
 from shards.manifest import digest_of
 
@@ -74,8 +74,7 @@ def check(workspace: Workspace) -> Plan:
                 raise UserError(
                     f"the file {path!r} is missing", place=f"recipe, stage {stage.name}", remedy="Mend its path"
                 )
-    if recipe.tokenizer.file:
-        tokenizer_path(workspace)
+    check_tokenizer(workspace)
     return make_plan(workspace, load_sources(workspace.store))
 
 
@@ -99,7 +98,7 @@ def make(work: Pass, run: Run, runner: LocalRunner | BeamRunner, reporter: Repor
     """Make one pass, or skip it where its digest is unchanged and all its files are there."""
     folder = run.folder(work.name)
     units = work.units(run)
-    if folder.is_finished():
+    if folder.is_finished(units):
         reporter.begin(work.name, 0, 0, is_bytes=False)
         reporter.end("unchanged")
         return
@@ -148,7 +147,7 @@ def locked(workspace: Workspace) -> Iterator[None]:
     Raises:
         UserError: if another process drives a run there.
     """
-    path = workspace.store.local_path(".lock")
+    path = workspace.store.local_path(LOCK_FILE)
     if path is None:
         yield
         return

@@ -140,12 +140,13 @@ def probe_checksum(path: str, size: int) -> str:
 
 def _cut(workspace: Workspace, sources: Sequence[PlannedSource]) -> Iterator[Split]:
     group: list[PlannedSource] = []
-    count = 0
+    count = size = 0
     for source in sources:
-        if group and sum(s.size for s in group) + source.size > workspace.recipe.split_bytes:
+        if group and size + source.size > workspace.recipe.split_bytes:
             yield _split(count, group, workspace.recipe.sources)
-            count, group = count + 1, []
+            count, size, group = count + 1, 0, []
         group.append(source)
+        size += source.size
     if group:
         yield _split(count, group, workspace.recipe.sources)
 

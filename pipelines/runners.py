@@ -170,7 +170,8 @@ def check_options(options: Sequence[str]) -> None:
             place=f"after --: {joined}",
             remedy="Add --runner=NAME, or leave them out",
         )
-    if any(option in ("--runner=DirectRunner", "--runner=FnApiRunner") for option in options):
+    # ``--runner NAME`` is as good as ``--runner=NAME``.
+    if any(name in " ".join(options).replace("=", " ").split() for name in ("DirectRunner", "FnApiRunner")):
         raise UserError(
             "the local runner needs no option", place=f"after --: {joined}", remedy="Leave -- out and use --workers N"
         )

@@ -15,9 +15,10 @@ from typing import Any
 from pipelines.recipe import Recipe
 from shards.errors import IncompleteError, UserError
 from shards.manifest import PassFolder
-from shards.store import Store
+from shards.store import SCRATCH, Store
 
 RECIPE_FILE = "recipe.json"
+LOCK_FILE = ".lock"
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ class Workspace:
             UserError: if the folder holds files that are not a run's.
         """
         store = Store(root)
-        if not store.exists(RECIPE_FILE) and store.list("."):
+        # What a driver leaves that ended before it saved its recipe is no reason to refuse the next one.
+        if not store.exists(RECIPE_FILE) and any(not name.startswith((LOCK_FILE, SCRATCH)) for name in store.list(".")):
             raise UserError(
                 "the output folder holds files that are not a run's",
                 place=root,

@@ -85,13 +85,18 @@ class PassFolder:
         """Give those units that have no valid marker, in order."""
         return [unit for unit in units if self.marker(unit) is None]
 
-    def is_finished(self) -> bool:
-        """Tell whether the manifest is there with this digest, and all files it names in full size."""
+    def is_finished(self, units: Sequence[str] | None = None) -> bool:
+        """Tell whether the manifest is there with this digest, and all files it names in full size.
+
+        With ``units``, also whether it is of exactly these: a digest does not change when inputs are added or removed.
+        """
         path = f"{self.name}/manifest.json"
         if not self.store.exists(path):
             return False
         manifest = self.store.read_json(path)
         if manifest.get("digest") != self.digest:
+            return False
+        if units is not None and [unit["unit"] for unit in manifest["units"]] != list(units):
             return False
         return all(self.store.size(f["path"]) == f["size"] for u in manifest["units"] for f in u["files"].values())
 

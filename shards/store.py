@@ -110,11 +110,12 @@ class Store:
         return cast(int, info.size) if info.type == pafs.FileType.File else None
 
     def list(self, folder: str) -> list[str]:
-        """Give the relative paths of all files below ``folder``, sorted; none if it is missing."""
-        selector = pafs.FileSelector(self._full(folder), allow_not_found=True, recursive=True)
-        prefix = len(self._base.rstrip("/")) + 1
+        """Give the relative paths of all files below ``folder``, "." for all, sorted; none if it is missing."""
+        where = self._full(folder.rstrip("/")) if PurePosixPath(folder).parts else self._base
+        selector = pafs.FileSelector(where, allow_not_found=True, recursive=True)
         found = (info for info in self._fs.get_file_info(selector) if info.type == pafs.FileType.File)
-        return sorted(info.path[prefix:] for info in found)
+        # Some fsspec handlers give paths with a leading slash, however they were asked.
+        return sorted(str(PurePosixPath(info.path.strip("/")).relative_to(self._base.strip("/"))) for info in found)
 
     def open(self, path: str) -> pa.NativeFile:
         """Open a file for random access, memory-mapped where it is local.

@@ -123,20 +123,22 @@ def mark(stage: Stage, batch: pa.RecordBatch) -> pa.RecordBatch:
     """
     live = live_mask(stage, batch)
     rows = np.flatnonzero(live)
-    if len(rows) == len(live):
-        verdict = stage.judge(batch)
-    elif len(rows):
-        verdict = stage.judge(batch.take(pa.array(rows)))
-    else:
+    if not len(rows):
         verdict = Verdict(np.empty(0, np.int8))
+    elif len(rows) == len(live):
+        verdict = stage.judge(batch)
+    else:
+        verdict = stage.judge(batch.take(pa.array(rows)))
     if len(verdict.codes) != len(rows):
         raise AssertionError(f"{stage.name} judged {len(verdict.codes)} of {len(rows)} rows")
     scatter = _scatter_index(rows, len(live))
+    # In the declared order and types, whether or not this batch has a row to judge.
     updates: dict[str, pa.Array] = {
-        name: pa.nulls(len(live), kind) for name, kind in stage.columns.items() if name not in verdict.columns
+        name: pa.nulls(len(live), kind) for name, kind in stage.columns.items() if name not in batch.schema.names
     }
     for name, array in verdict.columns.items():
-        updates[name] = _scattered(batch, name, array, scatter, live)
+        scattered = _scattered(batch, name, array, scatter, live)
+        updates[name] = scattered.cast(stage.columns[name]) if name in stage.columns else scattered
     updates |= _marks(stage, batch, verdict, rows)
     return _with_columns(batch, updates)
 

@@ -25,6 +25,9 @@ def fit_bpe(texts: Iterable[str], vocab_size: int, end_of_text: str) -> str:
     """Fit a byte-level BPE and give its ``tokenizer.json`` text.
 
     ``end_of_text`` becomes the last token. A small corpus may give fewer tokens than ``vocab_size``.
+
+    Raises:
+        UserError: if ``end_of_text`` is a token that the texts themselves give.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -37,6 +40,12 @@ def fit_bpe(texts: Iterable[str], vocab_size: int, end_of_text: str) -> str:
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
+    if tokenizer.token_to_id(end_of_text) is not None:
+        raise UserError(
+            f"{end_of_text!r} is an ordinary token of these texts, so it cannot end them",
+            place="recipe, key tokenizer.end_of_text",
+            remedy="Choose one that no text holds, such as <|endoftext|>",
+        )
     # Added last: as a special token of the trainer it would be found inside ordinary text before merging.
     tokenizer.add_special_tokens([end_of_text])
     return str(tokenizer.to_str(pretty=True))
@@ -55,10 +64,15 @@ class Encoder:
             raise UserError(
                 f"not a tokenizer.json: {error}", place=path, remedy="Name a Hugging Face tokenizer.json file"
             ) from error
+        # A tokenizer.json may carry both from its model's training; here either would change a document in silence.
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
         # Otherwise "<|endoftext|>" written in a page would become the control token.
         self._tokenizer.encode_special_tokens = True
         self.digest = hashlib.sha256(data).hexdigest()
         vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
+        if not vocabulary:
+            raise UserError("the tokeniser has no tokens", place=path, remedy="Name a trained tokenizer.json file")
         self.vocab_size = 1 + max(vocabulary.values())
 
     def token_id(self, token: str, place: str) -> int:

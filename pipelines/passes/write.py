@@ -275,10 +275,10 @@ class Catalog(DriverPass):
                 for name, splits in sorted(domains.items())
             },
         )
-        place, data = f"{SHARDS}/{CATALOG_NAME}", catalog.to_json().encode()
-        run.store.write_bytes(place, data)
+        listing, data = f"{SHARDS}/{CATALOG_NAME}", catalog.to_json().encode()
+        run.store.write_bytes(listing, data)
         for path in run.store.list(SHARDS):
             if path not in wanted:
                 run.store.delete(path)
         statistics = {split: catalog.tokens_per_domain(split) for split in ("train", "held_out")}
-        run.folder(self.name).commit(self.UNIT, {"catalog": FileEntry.of(place, data)}, statistics)
+        run.folder(self.name).commit(self.UNIT, {"catalog": FileEntry.of(listing, data)}, statistics)
