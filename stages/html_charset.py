@@ -21,13 +21,22 @@ _WIDER: Final = {
     "gbk": "gb18030",
     "gb2312": "gb18030",
     "shift_jis": "cp932",
-    "euc-kr": "cp949",
+    "euc_kr": "cp949",
     "big5": "big5hkscs",
     "iso8859-11": "cp874",
     "iso8859-8-i": "iso8859-8",
 }
-# Labels that pages use, with one meaning only, and the standard's list lacks.
+# Labels that pages use, with one meaning only, and the standard's list lacks or forbids for what scripts could do.
 _ALIASES: Final = {
+    "cp855": "cp855",
+    "ibm855": "cp855",
+    "hz-gb-2312": "hz",
+    "iso-2022-kr": "iso2022_kr",
+    "johab": "johab",
+    "maccyrillic": "mac-cyrillic",
+    "utf-32": "utf-32",
+    "utf-32be": "utf-32-be",
+    "utf-32le": "utf-32-le",
     "x-mac-cyrillic": "mac-cyrillic",
     "x-mac-ukrainian": "mac-cyrillic",
     "cp949": "cp949",
@@ -40,7 +49,13 @@ _ALIASES: Final = {
     "x-user-defined": "cp1252",
 }
 _WINDOWS: Final = re.compile(r"(?:win|windows|cp|ms|x-cp)[-_ ]?(125[0-8])")
-_BOMS: Final = ((b"\xef\xbb\xbf", "utf-8"), (b"\xfe\xff", "utf-16-be"), (b"\xff\xfe", "utf-16-le"))
+_BOMS: Final = (
+    (b"\xff\xfe\0\0", "utf-32-le"),
+    (b"\0\0\xfe\xff", "utf-32-be"),
+    (b"\xef\xbb\xbf", "utf-8"),
+    (b"\xfe\xff", "utf-16-be"),
+    (b"\xff\xfe", "utf-16-le"),
+)
 _LABEL: Final = re.compile(r"charset\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s\"';,][^\s;,]*))", re.IGNORECASE | re.ASCII)
 
 

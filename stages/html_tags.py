@@ -82,6 +82,7 @@ def nesting(html: str) -> tuple[int, int, int]:
         elif _RAW.fullmatch(name):
             end = re.compile(f"</{name}(?=[\\s/>])", re.IGNORECASE).search(html, pos)
             pos = end.start() if end else len(html)
+            deepest = max(deepest, depth + 1)
         elif name not in _FLAT and not ("/" in match[3] and (open_by_name.get("svg") or open_by_name.get("math"))):
             open_by_name[name] = open_by_name.get(name, 0) + 1
             depth += 1
