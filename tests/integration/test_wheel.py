@@ -15,8 +15,8 @@ pytestmark = pytest.mark.integration
 
 
 def test_the_wheel_holds_the_four_packages_and_the_demo_s_files(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(tmp_path)]
-    subprocess.run([*command, str(CHECKOUT)], check=True, capture_output=True, timeout=300)
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, "-w", str(tmp_path), str(CHECKOUT)], check=True, capture_output=True, timeout=300)
     (wheel,) = tmp_path.glob("headrace-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     top = {name.split("/")[0] for name in names}
