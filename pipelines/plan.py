@@ -12,8 +12,10 @@ import functools
 import glob
 import hashlib
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import PurePosixPath
 from typing import Any
 
 import pyarrow.fs as pafs
@@ -120,12 +122,24 @@ def _expand(workspace: Workspace, pattern: str) -> list[tuple[str, int]]:
         names = glob.glob(pattern, root_dir=workspace.base, recursive=True)
         paths = [(name, os.path.join(workspace.base, name)) for name in names]
         return [(name.replace(os.sep, "/"), os.path.getsize(path)) for name, path in paths if os.path.isfile(path)]
-    fs, path = file_system(pattern)
-    scheme = pattern.partition("://")[0]
-    folder = path.split("*", 1)[0].rpartition("/")[0]
+    # Only the folder before the first wildcard is a URI: a bracket or question mark would mean something else in one.
+    where = re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0]
+    fs, folder = file_system(where)
+    wanted = pattern[len(where) + 1 :].split("/")
     selector = pafs.FileSelector(folder, allow_not_found=True, recursive=True)
     files = (info for info in fs.get_file_info(selector) if info.type == pafs.FileType.File)
-    return [(f"{scheme}://{info.path}", info.size) for info in files if fnmatch.fnmatchcase(info.path, path)]
+    # Some fsspec handlers give paths with a leading slash, however they were asked.
+    found = ((PurePosixPath(info.path.strip("/")).relative_to(folder.strip("/")), info.size) for info in files)
+    return [(f"{where}/{path}", size) for path, size in found if _matches(path.parts, wanted)]
+
+
+def _matches(parts: Sequence[str], wanted: Sequence[str]) -> bool:
+    """Tell whether a path matches a glob, part by part: ``*`` stays inside a folder, ``**`` is any number of them."""
+    if not wanted:
+        return not parts
+    if wanted[0] == "**":
+        return _matches(parts, wanted[1:]) or (bool(parts) and _matches(parts[1:], wanted))
+    return bool(parts) and fnmatch.fnmatchcase(parts[0], wanted[0]) and _matches(parts[1:], wanted[1:])
 
 
 def probe_checksum(path: str, size: int) -> str:
