@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.chain import build_chain, chain_section, stage_names
+from pipelines.recipe import parse_recipe
+from pipelines.workspace import Workspace
+from shards.errors import UserError
+from shards.manifest import digest_of
+
+
+def workspace(base: Path, **table: Any) -> Workspace:
+    table.setdefault("sources", [{"glob": "*.jsonl"}])
+    return Workspace.of(str(base / "out"), parse_recipe(table, "test"), str(base))
+
+
+def section(base: Path, **table: Any) -> str:
+    made = workspace(base, **table)
+    return digest_of(chain_section(made, build_chain(made, {})))
+
+
+def test_names_follow_the_recipe_and_end_with_deduplication(tmp_path: Path) -> None:
+    table = {"sample": 0.5, "stages": [{"use": "gopher_quality_v1"}, {"use": "gopher_repetition_v1"}]}
+    made = workspace(tmp_path, **table)
+    assert stage_names(made.recipe) == [
+        "read",
+        "sample_v1",
+        "gopher_quality_v1",
+        "gopher_repetition_v1",
+        "exact_dedup_v1",
+        "near_dedup_v1",
+    ]
+    assert [stage.name for stage in build_chain(made, {})] == [
+        "sample_v1",
+        "gopher_quality_v1",
+        "gopher_repetition_v1",
+        "fingerprint_v1",
+    ]
+    bare = workspace(tmp_path, dedup={"exact": False, "near": False})
+    assert stage_names(bare.recipe) == ["read"]
+    assert [stage.name for stage in build_chain(bare, {})] == ["fingerprint_v1"]
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        ({"use": "gopher_qualty_v1"}, r"no stage is called 'gopher_qualty_v1'. Did you mean 'gopher_quality_v1'\?"),
+        ({"use": "gopher_quality_v1", "min_word": 3}, r"no parameter 'min_word'; did you mean 'min_words'\?"),
+        ({"use": "gopher_quality_v1", "min_words": -1}, r"greater than or equal to 0 \(found -1\)"),
+        ({"use": "gopher_quality_v1", "min_words": "many"}, r"integer.*\(found 'many'\)"),
+        ({"use": "perplexity_v1", "low_percentile": 101.0}, "less than or equal to 100"),
+        ({"use": "perplexity_v1", "low_percentile": 9.0, "high_percentile": 4.0}, "is not below high_percentile"),
+    ],
+)
+def test_a_wrong_stage_is_the_users_to_mend(tmp_path: Path, use: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        build_chain(workspace(tmp_path, stages=[use]), {})
+
+
+def test_a_stage_twice_is_refused(tmp_path: Path) -> None:
+    twice = [{"use": "gopher_quality_v1"}, {"use": "gopher_quality_v1", "min_words": 3}]
+    with pytest.raises(UserError, match="'gopher_quality_v1' is in the chain twice"):
+        build_chain(workspace(tmp_path, stages=twice), {})
+    with pytest.raises(UserError, match="'sample_v1' is in the chain twice"):
+        build_chain(workspace(tmp_path, sample=0.5, stages=[{"use": "sample_v1", "share": 0.1}]), {})
+
+
+def test_the_section_holds_parameters_and_content_but_no_place(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "list.txt").write_text("bad.example\n")
+    use = {"use": "url_blacklist_v1", "lists": ["list.txt"]}
+    before = section(tmp_path / "one", stages=[use])
+    assert section(tmp_path / "other", stages=[use]) == before
+    assert section(tmp_path / "one", stages=[{**use, "domains": ["web"]}]) != before
+    (tmp_path / "one" / "list.txt").write_text("bad.example\nworse.example\n")
+    assert section(tmp_path / "one", stages=[use]) != before
+
+
+def test_what_later_passes_apply_judges_nothing_again(tmp_path: Path) -> None:
+    def judged(low: float | None, threshold: float) -> str:
+        use = {"use": "perplexity_v1"} | ({} if low is None else {"low_percentile": low})
+        return section(tmp_path, stages=[use], dedup={"threshold": threshold})
+
+    assert judged(None, 0.8) == judged(2.0, 0.8) == judged(3.0, 0.9)
+    assert section(tmp_path, dedup={"shingle_words": 5}) != section(tmp_path, dedup={"shingle_words": 6})
+    assert section(tmp_path, dedup={"permutations": 128}) != section(tmp_path, dedup={"permutations": 64})
+    assert section(tmp_path, seed=1) != section(tmp_path, seed=2)
+    assert section(tmp_path, sample=0.5) != section(tmp_path)
+    fixed = {"use": "perplexity_v1", "max_tokens": 10}
+    assert section(tmp_path, stages=[fixed]) != section(tmp_path, stages=[{"use": "perplexity_v1"}])
+
+
+def test_models_of_the_recipe_and_fitted_ones_reach_perplexity(tmp_path: Path) -> None:
+    made = workspace(
+        tmp_path,
+        lm=[{"language": "en", "model": "en.arpa"}, {"language": "de", "corpus": ["de.txt"]}],
+        stages=[{"use": "perplexity_v1", "models": {"fr": "fr.arpa"}}],
+    )
+    (perplexity, _) = build_chain(made, {"de": "/fitted/de.arpa"})
+    assert perplexity.files() == ("/fitted/de.arpa", str(tmp_path / "en.arpa"), str(tmp_path / "fr.arpa"))
