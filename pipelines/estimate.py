@@ -59,7 +59,7 @@ CHECKPOINT_BYTES_PER_PARAMETER: Final = 12
 FREE_SHARE: Final = 0.95
 """A disk filled to its last byte serves no one."""
 
-# A process with Beam, pyarrow, numba and fastText loaded, before it reads: measured 420 to 480 MB.
+# A process with Beam, pyarrow, numba and fastText loaded, on a small crawl: measured 350 to 450 MB.
 WORKER_BYTES: Final = 500 << 20
 # Copies of a batch on its way: as read, payload and text, columns of a stage, Beam's own buffer, the writer's.
 BATCH_COPIES: Final = 12

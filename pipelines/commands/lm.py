@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -69,40 +68,55 @@ def corpus_lines(paths: Sequence[Path], advance: Callable[[int], None]) -> Itera
     """Give the normalised lines of text files, and tell ``advance`` the bytes read from disk so far.
 
     Raises:
-        UserError: for packed data that is damaged.
+        UserError: for packed data that is cut short or damaged.
     """
     from stages.lm_text import lm_lines
 
     before = 0
     for path in paths:
         with path.open("rb") as raw:
-            try:
-                for number, line in enumerate(_lines(path, raw)):
-                    yield from lm_lines(line)
-                    if number % 1024 == 0:
-                        advance(before + raw.tell())
-            except (EOFError, OSError, ValueError) as error:
-                raise UserError(
-                    f"the text cannot be unpacked: {error}", place=str(path), remedy="Mend or leave out this file"
-                ) from error
+            for number, line in enumerate(_lines(path, raw)):
+                yield from lm_lines(line)
+                if number % 1024 == 0:
+                    advance(before + raw.tell())
         before += path.stat().st_size
         advance(before)
 
 
 def _lines(path: Path, raw: BinaryIO) -> Iterator[str]:
-    text = io.TextIOWrapper(_unpacked(path, raw), encoding="utf-8", errors="replace")
-    while line := text.readline(_LINE_CHARS):
-        yield line
+    with io.TextIOWrapper(io.BufferedReader(_Unpacked(path, raw)), encoding="utf-8", errors="replace") as text:
+        while line := text.readline(_LINE_CHARS):
+            yield line
 
 
-def _unpacked(path: Path, raw: BinaryIO) -> Any:
-    if path.suffix == ".gz":
-        return gzip.GzipFile(fileobj=raw)
-    if path.suffix == ".zst":
-        import zstandard
+class _Unpacked(io.RawIOBase):
+    """A file's bytes, unpacked where they begin as gzip or zstd do, whatever its name says."""
 
-        return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True))
-    return raw
+    def __init__(self, path: Path, raw: BinaryIO) -> None:
+        from stages.readers.decompress import GZIP_MAGIC, ZSTD_MAGIC, Stream
+
+        begins = raw.read(4)
+        raw.seek(0)
+        packed = "gzip" if begins.startswith(GZIP_MAGIC) else "zstd" if begins == ZSTD_MAGIC else "none"
+        self._path, self._stream = path, Stream(raw, packed)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        stream = self._stream
+        if not stream.ensure(1):
+            if stream.damage is not None:
+                raise UserError(
+                    f"the text cannot be unpacked: {stream.damage.detail}",
+                    place=f"{self._path}, byte {stream.damage.offset}",
+                    remedy="Mend this file, or leave it out",
+                )
+            return 0
+        count = min(len(buffer), len(stream.data) - stream.pos)
+        buffer[:count] = stream.data[stream.pos : stream.pos + count]
+        stream.skip(count)
+        return count
 
 
 def _print_model(model: Any, out: Path) -> None:
