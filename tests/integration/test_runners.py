@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -72,7 +73,10 @@ class _server:  # noqa: N801 -- used as a function
         self._command, self._port = command, port
 
     def __enter__(self) -> None:
-        self._process = subprocess.Popen(self._command, cwd=CHECKOUT, stderr=subprocess.DEVNULL)
+        # The pool starts its workers as plain "python": it must be the one that runs the tests.
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": path}
+        self._process = subprocess.Popen(self._command, cwd=CHECKOUT, env=environment, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             assert self._process.poll() is None, f"{self._command[0]} ended with {self._process.returncode}"
