@@ -7,16 +7,18 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from pipelines.report import Duplicates, Funnel, Tokens
+    from pipelines.report import Duplicates, Funnel, StageCounts, Tokens
 
 BAR_CELLS: Final = 24
 PLAIN_WIDTH: Final = 140
 """Columns where the output is no terminal: a file or a pipe has no width of its own."""
+WIDE: Final = 110
+"""Columns from which reasons stand beside their numbers."""
 
 # Escape sequences (ECMA-48: CSI, OSC and the other strings, two-character ones), then every control character but line
 # feed and tab, and the characters that reorder what stands around them (UAX #9).
@@ -69,23 +71,33 @@ def _number(value: int) -> Text:
     return Text(f"{value:,}", style="dim" if value == 0 else "")
 
 
-def funnel_table(title: str, funnel: Funnel, *, unicode: bool = True) -> Table:
-    """Give a funnel as a table: per stage seen, kept with a bar of all records, dropped by reason, failed by kind."""
-    table = _table(
-        title, "stage", ("seen", "right"), ("kept", "right"), "", ("dropped", "right"), ("failed", "right"), "why"
-    )
+def funnel_table(title: str, funnel: Funnel, *, unicode: bool = True, width: int = PLAIN_WIDTH) -> Group:
+    """Give a funnel: per stage seen, kept with a bar of all records, dropped by reason, failed by kind.
+
+    Reasons stand beside the numbers where ``width`` has room for them, and in a list below where it has not.
+    """
+    is_wide = width >= WIDE
+    columns = ("stage", ("seen", "right"), ("kept", "right"), "", ("dropped", "right"), ("failed", "right"))
+    table = _table(title, *columns, *(("why",) if is_wide else ()))
+    below = _table("", "why", "")
     total = funnel[0].seen if funnel else 0
     for link in funnel:
-        share = bar(link.kept / total if total else 0.0, unicode=unicode)
+        share = bar(link.kept / total if total else 0.0, BAR_CELLS if is_wide else BAR_CELLS // 2, unicode=unicode)
         dropped = sum(link.dropped.values())
-        why = Text(_reasons(link.dropped))
-        if link.failed:
-            why.append(("; " if dropped else "") + "failed: " + _reasons(link.failures), style="red")
-        numbers = (_number(dropped), Text(f"{link.failed:,}", style="red" if link.failed else "dim"))
-        table.add_row(
-            Text(link.name), _number(link.seen), _number(link.kept), Text(share, style="green"), *numbers, why
-        )
-    return table
+        failed = Text(f"{link.failed:,}", style="red" if link.failed else "dim")
+        cells = [Text(link.name), _number(link.seen), _number(link.kept), Text(share, style="green")]
+        why = _why(link)
+        table.add_row(*cells, _number(dropped), failed, *([why] if is_wide else []))
+        if why.plain:
+            below.add_row(Text(link.name), why)
+    return Group(table) if is_wide or not below.row_count else Group(table, Text(), below)
+
+
+def _why(link: StageCounts) -> Text:
+    why = Text(_reasons(link.dropped))
+    if link.failed:
+        why.append(("; " if link.dropped else "") + "failed: " + _reasons(link.failures), style="red")
+    return why
 
 
 def _reasons(counts: Mapping[str, int]) -> str:
@@ -93,14 +105,15 @@ def _reasons(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{clean(reason)} {rows:,}" for reason, rows in ordered)
 
 
-def groups_table(title: str, funnels: Mapping[str, Funnel], *, unicode: bool = True) -> Table:
+def groups_table(title: str, funnels: Mapping[str, Funnel], *, unicode: bool = True, width: int = PLAIN_WIDTH) -> Table:
     """Give one line per language or domain: records, kept with a bar, and what each stage took from it."""
     table = _table(title, "", ("seen", "right"), ("kept", "right"), "", ("failed", "right"), "dropped by stage")
     for name, funnel in sorted(funnels.items(), key=lambda item: (-item[1][0].seen, item[0])):
         seen, kept = funnel[0].seen, funnel[-1].kept
         dropped = {link.name: sum(link.dropped.values()) for link in funnel if link.dropped}
         failed = sum(link.failed for link in funnel)
-        share = bar(kept / seen if seen else 0.0, unicode=unicode)
+        cells = BAR_CELLS if width >= WIDE else BAR_CELLS // 2
+        share = bar(kept / seen if seen else 0.0, cells, unicode=unicode)
         numbers = (_number(seen), _number(kept), Text(share, style="green"), _number(failed))
         table.add_row(Text(clean(name)), *numbers, Text(_reasons(dropped)))
     return table

@@ -101,17 +101,17 @@ def _plain(found: tuple[Mapping[str, Any], Sequence[Shown]]) -> Any:
 def _print_report(console: Console, run: Run, by: Grouping | None) -> None:
     from pipelines import render, report
 
-    found, unicode = report.report(run), render.can_draw(console)
+    found, unicode, width = report.report(run), render.can_draw(console), console.width
     groups = {Grouping.LANGUAGE: found.languages, Grouping.DOMAIN: found.domains}
-    tables = []
+    tables: list[Any] = []
     if by is not None:
-        tables += [
-            render.funnel_table(f"{by.value} {name}", funnel, unicode=unicode) for name, funnel in groups[by].items()
-        ]
+        for name, funnel in groups[by].items():
+            tables.append(render.funnel_table(f"{by.value} {name}", funnel, unicode=unicode, width=width))
     else:
-        tables.append(render.funnel_table("Documents through the chain", found.stages, unicode=unicode))
+        title = "Documents through the chain"
+        tables.append(render.funnel_table(title, found.stages, unicode=unicode, width=width))
         for grouping, funnels in groups.items():
-            tables.append(render.groups_table(f"By {grouping.value}", funnels, unicode=unicode))
+            tables.append(render.groups_table(f"By {grouping.value}", funnels, unicode=unicode, width=width))
         tables.append(render.duplicates_table("Duplicates", report.duplicates(run)))
         tables.append(render.tokens_table("Tokens in the shards", report.tokens_by_domain(run), unicode=unicode))
     for table in tables:

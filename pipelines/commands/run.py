@@ -186,8 +186,9 @@ def show_report(finished: Run, console: Console) -> None:
     from pipelines import render, report
 
     unicode = render.can_draw(console)
+    stages = report.report(finished).stages
     console.print()
-    console.print(render.funnel_table("Documents through the chain", report.report(finished).stages, unicode=unicode))
+    console.print(render.funnel_table("Documents through the chain", stages, unicode=unicode, width=console.width))
     console.print()
     tokens = report.tokens_by_domain(finished)
     console.print(render.tokens_table("Tokens in the shards", tokens, unicode=unicode))

@@ -6,14 +6,13 @@ import unicodedata
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, RenderableType
 
 from pipelines import render
 from pipelines.report import Fate, report_of
 
 
-def printed(table: Table, width: int = 140) -> str:
+def printed(table: RenderableType, width: int = 140) -> str:
     out = io.StringIO()
     Console(file=out, width=width).print(table)
     return out.getvalue()
@@ -79,6 +78,18 @@ def test_a_funnel_shows_every_number_and_reason() -> None:
     assert "7,000" in text
     assert "failed: truncated 3" in text
     assert "short_words 1,234, [bold]odd[/bold] 5" in text
+
+
+def test_a_narrow_terminal_has_every_reason_whole_below() -> None:
+    counts = {
+        Fate("read", "truncated", True, "und", "web"): 3,
+        **{Fate("gopher_quality_v1", f"long_reason_{n}", False, "en", "web"): 10 + n for n in range(12)},
+    }
+    funnel = report_of(counts, ["read", "gopher_quality_v1", "near_dedup_v1"]).stages
+    text = printed(render.funnel_table("All", funnel, width=80), width=80)
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert "failed: truncated 3" in text
+    assert [n for n in range(12) if f"long_reason_{n} {10 + n}" not in " ".join(text.split())] == []
 
 
 def test_an_empty_run_has_a_table_too() -> None:
