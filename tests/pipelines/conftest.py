@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 _COMMON = (
@@ -59,6 +61,7 @@ class Corpus:
     near: list[tuple[str, str]] = field(default_factory=list)
     texts: dict[str, str] = field(default_factory=dict)
     bad: dict[str, int] = field(default_factory=dict)
+    bad_lines: list[tuple[bytes, str]] = field(default_factory=list)
     records: int = 0
 
     def recipe(self, **changes: Any) -> dict[str, Any]:
@@ -129,7 +132,8 @@ def make_corpus(folder: Path) -> Corpus:
     add("web-1", "http://short.example/", "Too short by far.")
     add("web-1", "http://control.example/", sentences(5000, 70) + " <|endoftext|> " + sentences(5001, 30))
     for line, reason in BAD_LINES:
-        lines["web-0"].insert(3, line)
+        lines["web-0"].insert(3 + len(corpus.bad_lines), line)
+        corpus.bad_lines.append((line, reason))
         corpus.bad[reason] = corpus.bad.get(reason, 0) + 1
     for name, content in lines.items():
         (folder / f"{name}.jsonl").write_bytes(b"\n".join(content) + b"\n")
@@ -173,6 +177,21 @@ class Made:
     def root(self) -> Path:
         return Path(self.workspace.store.root)
 
+    def verdicts(self) -> list[dict[str, Any]]:
+        """Every record with its final verdict, by doc_id."""
+        from pipelines.verdicts import verdicts
+
+        return [row for table in verdicts(self.run) for row in table.to_pylist()]
+
+    def judged(self, kind: str) -> pa.Table:
+        """One kind of table of the judge pass, over all splits."""
+        from pipelines.passes.exact import split_names
+        from pipelines.tables import read_table
+
+        folder = self.run.folder("judge")
+        parts = [read_table(self.run.store, folder.require(split).files[kind]) for split in split_names(self.run)]
+        return pa.concat_tables(parts)
+
 
 class Quick:
     """Runs units that need no shuffle directly, the others on Beam, whose start-up is most of a small run."""
@@ -215,6 +234,29 @@ def made(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Made:
     from pipelines.runners import LocalRunner
 
     return make_run(tmp_path_factory.mktemp("run"), corpus.recipe(), corpus.folder, LocalRunner(1))
+
+
+@pytest.fixture(scope="session")
+def cut_fine(corpus: Corpus, made: Made, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """The same recipe in one split and many small ranges."""
+    table = corpus.recipe(split_bytes=10_000_000, dedup={"range_bytes": 4_096})
+    return make_run(tmp_path_factory.mktemp("fine"), table, corpus.folder)
+
+
+@pytest.fixture(scope="session")
+def bare(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """The corpus and an empty file, without stages, models or deduplication."""
+    folder = tmp_path_factory.mktemp("bare")
+    shutil.copytree(corpus.folder, folder / "in")
+    (folder / "in" / "web-3.jsonl").write_bytes(b"")
+    table = corpus.recipe(stages=None, lm=None, domains=None, dedup={"exact": False, "near": False}, split_bytes=1)
+    return make_run(folder / "out", table, folder / "in")
+
+
+@pytest.fixture
+def copied(made: Made, tmp_path: Path) -> Path:
+    """A copy of the finished run's folder, to be changed."""
+    return Path(shutil.copytree(made.root, tmp_path / "copy"))
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.chain import fitted_models
+from pipelines.passes.fit_lm import FitLm, reference_files, reference_lines
+from pipelines.recipe import parse_recipe
+from pipelines.workspace import Run, Workspace
+from shards.errors import UserError
+from stages import kneser_ney
+from stages.lm_text import lm_lines
+from stages.perplexity import _load, log10_perplexity
+
+
+def run_of(base: Path, order: int = 2, corpus: str = "*.txt") -> Run:
+    table = {"sources": [{"glob": "x"}], "lm": [{"language": "en", "corpus": [corpus], "order": order}]}
+    workspace = Workspace.of(str(base / f"out{order}{len(corpus)}"), parse_recipe(table, "t"), str(base))
+    workspace.save_recipe()
+    return Run(workspace.store.root, f"{order} {corpus}")
+
+
+def test_the_published_model_is_that_of_the_reference_text(made: Any, corpus: Any, tmp_path: Path) -> None:
+    text = (corpus.folder / "reference.txt").read_text()
+    lines = [line for raw in text.splitlines() for line in lm_lines(raw)]
+    kneser_ney.fit(lines, 2).write_arpa(tmp_path / "own.arpa")
+    published = Path(fitted_models(made.run)["und"])
+    assert published.read_bytes() == (tmp_path / "own.arpa").read_bytes()
+    assert published.is_relative_to(made.root)
+
+
+def test_scores_in_the_verdicts_are_those_of_the_model(made: Any, corpus: Any) -> None:
+    model = _load(fitted_models(made.run)["und"])
+    for row in [row for row in made.verdicts() if row["perplexity"] is not None][::11]:
+        exponent = log10_perplexity(model, corpus.texts[row["url"]], 100_000)
+        assert row["perplexity"] == pytest.approx(10**exponent, abs=1e-4)
+
+
+def test_reference_files_are_sorted_and_each_once(tmp_path: Path) -> None:
+    for name in ("b.txt", "a.txt", "c.md"):
+        (tmp_path / name).write_text("text")
+    workspace = run_of(tmp_path).workspace
+    found = reference_files(workspace, ("*.txt", "a*", "c.md"), "here")
+    assert found == [str(tmp_path / name) for name in ("a.txt", "b.txt", "c.md")]
+    with pytest.raises(UserError, match=r"'\*\.gone' matches no file"):
+        reference_files(workspace, ("*.txt", "*.gone"), "here")
+
+
+def test_reference_text_need_not_be_clean(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"Good text.\n\xff\xfe broken\r\n\n   \n<s> and </s>")
+    assert list(reference_lines([str(tmp_path / "a.txt")])) == [
+        line for raw in ("Good text.", "\ufffd\ufffd broken", "<s> and </s>") for line in lm_lines(raw)
+    ]
+
+
+def test_the_digest_is_of_content_and_order_not_of_names(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one two three")
+    first = FitLm().digest(run_of(tmp_path))
+    assert FitLm().digest(run_of(tmp_path, order=3)) != first
+    (tmp_path / "a.txt").rename(tmp_path / "z.txt")
+    assert FitLm().digest(run_of(tmp_path)) == first
+    (tmp_path / "z.txt").write_text("one two four")
+    assert FitLm().digest(run_of(tmp_path)) != first

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.passes.judge import SAMPLES_PER_REASON, Samples, plan_of
+from shards.schema import DOCUMENT, split_doc_id
+from stages.hashing import splitmix64
+from stages.perplexity import perplexity_of_bin
+
+MARKED = pa.schema([*(DOCUMENT.field(name) for name in ("doc_id", "text", "url", "dropped_by", "reason", "value"))])
+
+
+def test_every_record_is_one_row_in_order(made: Any, corpus: Any) -> None:
+    ids = made.judged("verdicts").column("doc_id").to_pylist()
+    assert ids == sorted(set(ids))
+    assert len(ids) == corpus.records
+    for source, records in Counter(split_doc_id(doc_id)[0] for doc_id in ids).items():
+        assert [split_doc_id(doc_id)[1] for doc_id in ids if doc_id >> 32 == source] == list(range(records))
+
+
+def test_bad_lines_are_counted_with_their_reason_and_place(made: Any, corpus: Any) -> None:
+    bad = [row for row in made.judged("verdicts").to_pylist() if row["dropped_by"] == "read"]
+    assert Counter(row["reason"] for row in bad) == corpus.bad
+    assert all(row["failed"] == (row["reason"] != "empty") for row in bad)
+    assert all(row["detail"] for row in bad if row["failed"])
+    data = (corpus.folder / "web-0.jsonl").read_bytes()
+    there = [(data[row["offset"] :].split(b"\n")[0], row["reason"]) for row in bad]
+    assert there == corpus.bad_lines
+    assert sorted(row["doc_id"] & 0xFFFFFFFF for row in bad) == list(range(3, 10))
+
+
+def test_documents_are_the_kept_rows_with_text_and_verdicts_have_none(made: Any) -> None:
+    verdicts, documents, keys = (made.judged(kind) for kind in ("verdicts", "documents", "keys"))
+    kept = verdicts.filter(pc.is_null(verdicts.column("dropped_by")))
+    assert documents.column("doc_id").equals(kept.column("doc_id"))
+    assert keys.column("doc_id").to_pylist() == kept.column("doc_id").to_pylist()
+    assert not {"text", "payload", "signature"} & set(verdicts.column_names)
+    assert documents.column("text").null_count == 0
+    assert pc.binary_length(documents.column("text")).to_pylist() == keys.column("text_bytes").to_pylist()
+
+
+def test_texts_are_those_of_the_source(made: Any, corpus: Any) -> None:
+    for row in made.judged("documents").select(["url", "text"]).to_pylist():
+        assert row["text"] == corpus.texts[row["url"]]
+
+
+def test_statistics_are_a_group_by_over_verdicts(made: Any) -> None:
+    keys = ("dropped_by", "reason", "failed", "language", "domain")
+    counted: Counter[tuple[Any, ...]] = Counter()
+    for unit in made.run.manifest("judge")["units"]:
+        counted.update({tuple(group[key] for key in keys): group["rows"] for group in unit["statistics"]["counts"]})
+    assert counted == Counter(tuple(row[key] for key in keys) for row in made.judged("verdicts").to_pylist())
+
+
+def test_domains_follow_the_hosts_and_stages_keep_to_theirs(made: Any) -> None:
+    rows = made.judged("verdicts").to_pylist()
+    for row in rows:
+        library = (row["url"] or "").startswith("http://library.example/")
+        wiki = row["host"] == "en.wiki.example"
+        assert row["domain"] == ("wiki" if wiki else "books" if library else "web")
+    assert Counter(row["domain"] for row in rows)["wiki"] == 12
+    (short,) = [row for row in rows if row["dropped_by"] == "gopher_quality_v1"]
+    assert (short["url"], short["reason"], short["value"]) == ("http://short.example/", "too_few_words", 4.0)
+
+
+def test_the_histogram_is_of_the_scores_in_the_verdicts(made: Any) -> None:
+    histogram: Counter[int] = Counter()
+    for unit in made.run.manifest("judge")["units"]:
+        histogram.update({int(place): count for place, count in unit["statistics"]["perplexity"]["und"].items()})
+    scores = made.judged("verdicts").column("perplexity").drop_null().to_pylist()
+    places = np.array(sorted(histogram.elements()))
+    assert perplexity_of_bin(places).tolist() == sorted(scores)
+    assert len(scores) > 100
+
+
+def test_priorities_are_those_of_the_recipe(made: Any) -> None:
+    keys = made.judged("keys")
+    books = np.array(keys.column("domain").to_pylist()) == "books"
+    assert set(keys.column("priority").to_numpy()[books]) == {0}
+    assert set(keys.column("priority").to_numpy()[~books]) == {1}
+
+
+def test_dropped_texts_can_be_read(made: Any) -> None:
+    samples = made.judged("samples").to_pylist()
+    assert [row["text"] for row in samples] == ["Too short by far."]
+    assert [(row["dropped_by"], row["reason"]) for row in samples] == [("gopher_quality_v1", "too_few_words")]
+
+
+def test_plans_by_name(made: Any) -> None:
+    plan = plan_of(made.run)
+    assert [split.name for split in plan.splits] == [unit["unit"] for unit in made.run.manifest("judge")["units"]]
+    assert len(plan.splits) == 4
+
+
+@settings(deadline=None, max_examples=40)
+@given(reasons=st.lists(st.sampled_from([None, "a", "b"]), max_size=60), cut=st.integers(0, 60))
+def test_samples_are_the_smallest_hashes_of_each_reason_however_batches_are_cut(
+    reasons: list[str | None], cut: int
+) -> None:
+    rows = [
+        {"doc_id": i, "text": "x" * 5_000 if i else None, "url": "u", "value": 1.0}
+        | {"dropped_by": reason and "s_v1", "reason": reason}
+        for i, reason in enumerate(reasons)
+    ]
+    batch = pa.RecordBatch.from_pylist(rows, schema=MARKED)
+    samples = Samples(SAMPLES_PER_REASON)
+    samples.add(batch.slice(0, cut))
+    samples.add(batch.slice(cut))
+    found = samples.table().select(["reason", "doc_id"]).to_pylist()
+    expected = []
+    for reason in "ab":
+        ids = [i for i, given_reason in enumerate(reasons) if given_reason == reason and i]
+        hashes = dict(zip(ids, splitmix64(np.array(ids, np.uint64)).tolist(), strict=True))
+        expected += [{"reason": reason, "doc_id": i} for i in sorted(ids, key=hashes.__getitem__)[:SAMPLES_PER_REASON]]
+    assert found == expected
+    assert all(len(text) == 4_000 for text in samples.table().column("text").to_pylist())

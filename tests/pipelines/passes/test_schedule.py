@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.passes.base import DriverPass
+from pipelines.passes.schedule import SCHEDULE_FILE, TRAINING_FILE
+from shards.errors import UserError
+from shards.schedule import Schedule
+
+
+def times(root: Path) -> dict[str, int]:
+    return {
+        str(path.relative_to(root)): path.stat().st_mtime_ns
+        for path in root.rglob("*")
+        if path.is_file() and path.name not in ("recipe.json", "plan.json", "timings.json", "digests.json")
+    }
+
+
+def with_rate(corpus: Any, start: float) -> dict[str, Any]:
+    table: dict[str, Any] = json.loads(json.dumps(corpus.recipe()))
+    table["schedule"]["stages"][0]["learning_rate"]["start"] = start
+    return table
+
+
+def test_the_schedule_is_over_the_tokens_of_the_shards(made: Any) -> None:
+    schedule = Schedule.from_json((made.root / SCHEDULE_FILE).read_text())
+    tokens = made.run.folder("catalog").require(DriverPass.UNIT).statistics["train"]
+    assert dict(zip(schedule.domains, schedule.tokens_per_domain, strict=True)) == tokens
+    marker = made.run.folder("schedule").require(DriverPass.UNIT)
+    assert marker.statistics == {"digest": schedule.digest, "steps": schedule.steps, "tokens": schedule.tokens}
+    assert schedule.tokens <= sum(tokens.values())
+    assert set(json.loads((made.root / TRAINING_FILE).read_text())) == {"model", "training"}
+
+
+def test_a_changed_learning_rate_touches_the_schedule_alone(corpus: Any, run_recipe: Any, copied: Path) -> None:
+    before = times(copied)
+    notes = run_recipe(copied, with_rate(corpus, 0.002), corpus.folder).notes
+    assert set(notes.ended) - notes.unchanged == {"schedule"}
+    after = times(copied)
+    assert {path for path in before if after.get(path) != before[path]} == {
+        SCHEDULE_FILE,
+        TRAINING_FILE,
+        "schedule/manifest.json",
+        "schedule/markers/all.json",
+    }
+    schedule = Schedule.from_json((copied / SCHEDULE_FILE).read_text())
+    assert schedule.stages[0].learning_rate.start == 0.002
+
+
+def test_a_lost_schedule_is_made_again(corpus: Any, run_recipe: Any, copied: Path) -> None:
+    content = (copied / SCHEDULE_FILE).read_bytes()
+    (copied / SCHEDULE_FILE).unlink()
+    notes = run_recipe(copied, corpus.recipe(), corpus.folder).notes
+    assert set(notes.ended) - notes.unchanged == {"schedule"}
+    assert (copied / SCHEDULE_FILE).read_bytes() == content
+
+
+def test_a_weight_of_an_unknown_domain_is_the_users_to_mend(corpus: Any, run_recipe: Any, copied: Path) -> None:
+    table = corpus.recipe()
+    table["schedule"]["stages"][0]["weights"] = {"bookz": 1.0}
+    with pytest.raises(UserError, match=r"no domain 'bookz'.*'books'"):
+        run_recipe(copied, table, corpus.folder)

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipelines.passes.base import DriverPass
+from pipelines.passes.exact import split_names
+from pipelines.passes.tokenizer import FitTokenizer, encoder_of, survivors
+from pipelines.workspace import Run
+from shards.errors import UserError
+from stages.hashing import below_share, splitmix64
+from stages.tokenizer import fit_bpe
+
+
+def test_survivors_are_what_nothing_dropped(made: Any) -> None:
+    found = [
+        row for split in split_names(made.run) for batch in survivors(made.run, split) for row in batch.to_pylist()
+    ]
+    kept = [row["doc_id"] for row in made.verdicts() if row["dropped_by"] is None]
+    assert [row["doc_id"] for row in found] == kept
+    assert all(row["text"] for row in found)
+
+
+def test_the_fit_is_of_the_survivors_whatever_splits_they_lie_in(made: Any, cut_fine: Any) -> None:
+    files = [m.run.folder("tokenizer").require(DriverPass.UNIT).files["tokenizer"] for m in (made, cut_fine)]
+    assert files[0].sha256 == files[1].sha256
+    texts = [
+        text
+        for split in split_names(made.run)
+        for batch in survivors(made.run, split)
+        for text in batch.column("text").to_pylist()
+    ]
+    assert made.run.store.read_bytes(files[0].path).decode() == fit_bpe(reversed(texts), 400, "<|endoftext|>")
+
+
+def test_the_encoder_of_a_run(made: Any) -> None:
+    encoder, end = encoder_of(made.run)
+    assert (encoder.vocab_size, end) == (400, 399)
+    assert end not in encoder.encode(["text with <|endoftext|> in it"])[0]
+
+
+def test_a_sample_is_bounded_though_the_run_is_a_sample_itself(
+    corpus: Any, run_recipe: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts: list[str] = []
+
+    def spy(sample: Any, vocab_size: int, end_of_text: str) -> str:
+        texts.extend(sample)
+        return fit_bpe(texts, vocab_size, end_of_text)
+
+    monkeypatch.setattr("pipelines.passes.tokenizer.fit_bpe", spy)
+    plain = {"stages": None, "lm": None, "schedule": None, "dedup": {"exact": False, "near": False}}
+    table = corpus.recipe(sample=0.5, tokenizer={"vocab_size": 300, "sample_bytes": 10_000}, **plain)
+    made = run_recipe(tmp_path / "out", table, corpus.folder)
+    total = sum(row["text_bytes"] for row in made.verdicts() if row["dropped_by"] is None)
+    assert total > 20_000
+    assert 4_000 < sum(len(text.encode()) for text in texts) < 16_000
+
+
+def test_hashes_of_the_two_samples_are_independent() -> None:
+    keys = np.arange(100_000, dtype=np.uint64)
+    once, twice = below_share(splitmix64(keys), 0.1), below_share(splitmix64(splitmix64(keys)), 0.1)
+    assert 800 < int((once & twice).sum()) < 1_200
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "file is missing"),
+        (b"\xff\xfe", "not a tokenizer.json"),
+        (b"{}", "not a tokenizer.json"),
+        (fit_bpe(["other"], 300, "</s>").encode(), "no token '<|endoftext|>'"),
+    ],
+    ids=["missing", "binary", "other JSON", "another end of text"],
+)
+def test_a_wrong_tokenizer_is_refused_before_any_document_is_read(
+    corpus: Any, run_recipe: Any, tmp_path: Path, content: bytes | None, message: str
+) -> None:
+    path = tmp_path / "tokenizer.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError) as caught:
+        run_recipe(tmp_path / "out", corpus.recipe(tokenizer={"file": str(path)}), corpus.folder)
+    assert message in str(caught.value)
+    assert not (tmp_path / "out" / "judge").exists()
+
+
+def test_a_named_tokenizer_is_published_byte_for_byte_and_survivors_do_not_matter(
+    made: Any, corpus: Any, run_recipe: Any, tmp_path: Path
+) -> None:
+    text = made.run.store.read_bytes(made.run.folder("tokenizer").require(DriverPass.UNIT).files["tokenizer"].path)
+    path = tmp_path / "mine.json"
+    path.write_bytes(text.replace(b"\n", b"\r\n"))
+    plain = {"stages": None, "lm": None, "schedule": None, "dedup": {"exact": False, "near": False}}
+    own = run_recipe(tmp_path / "out", corpus.recipe(tokenizer={"file": str(path)}, **plain), corpus.folder).run
+    file = own.folder("tokenizer").require(DriverPass.UNIT).files["tokenizer"]
+    assert own.store.read_bytes(file.path) == path.read_bytes()
+    assert encoder_of(own)[0].encode(["a b"])[0].tolist() == encoder_of(made.run)[0].encode(["a b"])[0].tolist()
+    # A run of which no pass is known yet has this digest already.
+    assert FitTokenizer().digest(Run(own.root, own.recipe_key)) == FitTokenizer().digest(own)

@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.driver import DIGESTS_FILE, check, finished_run, locked, pass_names
+from pipelines.passes.judge import Judge
+from pipelines.recipe import parse_recipe
+from pipelines.workspace import Workspace
+from shards.errors import UserError
+from shards.store import SCRATCH
+
+VARYING = {"timings.json", ".lock"}
+
+
+def content(root: Path) -> dict[str, bytes]:
+    files = (path for path in root.rglob("*") if path.is_file() and path.name not in VARYING)
+    return {str(path.relative_to(root)): path.read_bytes() for path in files}
+
+
+def redone(made: Any) -> set[str]:
+    return set(made.notes.ended) - made.notes.unchanged
+
+
+@pytest.fixture
+def sources(corpus: Any, tmp_path: Path) -> Path:
+    """A copy of the corpus, to be changed."""
+    return Path(shutil.copytree(corpus.folder, tmp_path / "in"))
+
+
+def light(corpus: Any, **changes: Any) -> dict[str, Any]:
+    """A recipe without models and duplicates, for speed."""
+    plain = {"lm": None, "stages": None, "schedule": None, "dedup": {"exact": False, "near": False}}
+    table: dict[str, Any] = corpus.recipe(**plain, split_bytes=1)
+    return {**table, **changes}
+
+
+@pytest.fixture(scope="module")
+def plain(corpus: Any, run_recipe: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A run of the light recipe: one split per file, books first. Copy its folder to change it."""
+    return run_recipe(tmp_path_factory.mktemp("plain") / "out", light(corpus), corpus.folder)
+
+
+@pytest.fixture
+def out(plain: Any, tmp_path: Path) -> Path:
+    """A copy of the light run's folder."""
+    return Path(shutil.copytree(plain.root, tmp_path / "out"))
+
+
+def test_a_second_run_changes_nothing(made: Any, corpus: Any, run_recipe: Any, copied: Path) -> None:
+    before = content(copied)
+    again = run_recipe(copied, corpus.recipe(), corpus.folder)
+    assert again.notes.unchanged == set(pass_names())
+    after = content(copied)
+    assert after.pop("recipe.json") == before.pop("recipe.json")
+    assert after == before
+    assert again.run == made.run.__class__(str(copied), made.run.recipe_key, made.run.digests)
+
+
+def test_an_added_source_is_judged_and_finished_splits_are_left_alone(
+    plain: Any, corpus: Any, run_recipe: Any, sources: Path, small_text: Any, out: Path
+) -> None:
+    markers = out / "judge" / "markers"
+    before = {path.name: path.stat().st_mtime_ns for path in markers.iterdir()}
+    # Sorts before all others: their documents must keep their ids all the same.
+    url, text = "http://new.example/", small_text(77, 50)
+    (sources / "web-!.jsonl").write_text(json.dumps({"url": url, "text": text}) + "\n")
+    again = run_recipe(out, light(corpus), sources)
+    total, done = again.notes.began["judge"]
+    assert total - done == (sources / "web-!.jsonl").stat().st_size
+    assert again.notes.ended["judge"].startswith("1 unit in")
+    after = {path.name: path.stat().st_mtime_ns for path in markers.iterdir()}
+    assert {name: after[name] for name in before} == before
+    assert len(after) == len(before) + 1
+    rows = plain.verdicts()
+    assert again.verdicts()[: len(rows)] == rows
+    assert [(row["doc_id"], row["url"]) for row in again.verdicts()[len(rows) :]] == [(4 << 32, url)]
+    # A fresh folder that knows the same source table comes to the same bytes.
+    fresh = out.parent / "fresh"
+    (fresh / "plan").mkdir(parents=True)
+    for name in ("plan/plan.json", "recipe.json"):
+        shutil.copy(out / name, fresh / name)
+    assert content(run_recipe(fresh, light(corpus), sources).root) == content(out)
+
+
+def test_a_removed_source_and_changed_settings_are_followed(
+    corpus: Any, run_recipe: Any, sources: Path, out: Path
+) -> None:
+    (sources / "web-1.jsonl").unlink()
+    table = light(corpus)
+    table["sources"] = [{"glob": "web-*.jsonl", "licence": "CC-BY"}, {"glob": "books.jsonl", "domain": "novels"}]
+    changed = run_recipe(out, table, sources)
+    assert {row["doc_id"] >> 32 for row in changed.verdicts()} == {0, 1, 3}
+    assert {(row["domain"], row["licence"]) for row in changed.verdicts()} == {
+        ("novels", None),
+        ("web", "CC-BY"),
+        ("wiki", "CC-BY"),
+    }
+    assert {path.parts[-3] for path in (out / "shards").rglob("*.arrow")} == {"novels", "web", "wiki"}
+
+
+def test_a_percentile_is_moved_without_judging_again(corpus: Any, run_recipe: Any, copied: Path) -> None:
+    table = corpus.recipe()
+    table["stages"][1]["high_percentile"] = 90.0
+    again = run_recipe(copied, table, corpus.folder)
+    assert {"fit_lm", "judge"} <= again.notes.unchanged
+    assert "decide" in redone(again)
+    score = again.judged("verdicts").column("perplexity").drop_null()
+    dropped = [row for row in again.verdicts() if row["reason"] == "too_chaotic"]
+    assert len(dropped) == pytest.approx(0.1 * len(score), abs=1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "damage"),
+    [
+        ("judge/documents", "cut"),
+        ("near_pairs/pairs", "lost"),
+        ("drops/drops", "lost"),
+        ("shards/books/train", "cut"),
+        ("fit_lm", "lost"),
+    ],
+)
+def test_a_lost_or_cut_file_is_made_again(corpus: Any, run_recipe: Any, copied: Path, kind: str, damage: str) -> None:
+    before = content(copied)
+    victim = next(path for path in sorted((copied / kind).rglob("*")) if path.suffix in (".arrow", ".arpa"))
+    if damage == "lost":
+        victim.unlink()
+    else:
+        os.truncate(victim, victim.stat().st_size - 1)
+    again = run_recipe(copied, corpus.recipe(), corpus.folder)
+    assert len(redone(again)) == 1
+    assert content(copied) == before
+
+
+def test_lost_shards_catalogue_is_written_again(corpus: Any, run_recipe: Any, copied: Path) -> None:
+    before = content(copied)
+    (copied / "shards" / "manifest.json").unlink()
+    assert redone(run_recipe(copied, corpus.recipe(), corpus.folder)) == {"catalog"}
+    assert content(copied) == before
+
+
+def test_what_died_between_files_and_marker_is_done_again_and_nothing_else(
+    made: Any, corpus: Any, run_recipe: Any, copied: Path
+) -> None:
+    before = content(copied)
+    markers = sorted((copied / "judge" / "markers").iterdir())
+    markers[1].unlink()
+    (copied / "judge" / "manifest.json").unlink()
+    (copied / "judge" / "documents" / "half-written.arrow").write_bytes(b"left by an attempt that died")
+    again = run_recipe(copied, corpus.recipe(), corpus.folder)
+    assert again.notes.ended["judge"].startswith("1 unit in")
+    assert again.notes.ended["judge"].endswith(", 3 finished before")
+    assert redone(again) == {"judge"}
+    assert content(copied) == before
+
+
+def test_a_pass_that_fails_keeps_what_it_finished(
+    corpus: Any, run_recipe: Any, plain: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pipelines.passes.drops import Drops
+
+    done: list[str] = []
+    work = Drops.work
+
+    def dying(self: Drops, run: Any, unit: str) -> None:
+        if len(done) == 2:
+            raise RuntimeError("killed")
+        work(self, run, unit)
+        done.append(unit)
+
+    monkeypatch.setattr(Drops, "work", dying)
+    with pytest.raises(RuntimeError, match="killed"):
+        run_recipe(tmp_path / "out", light(corpus), corpus.folder)
+    assert not (tmp_path / "out" / "shards").exists()
+    with pytest.raises(UserError, match="not finished"):
+        finished_run(str(tmp_path / "out"))
+    monkeypatch.setattr(Drops, "work", work)
+    again = run_recipe(tmp_path / "out", light(corpus), corpus.folder)
+    assert again.notes.ended["drops"].startswith("2 units in")
+    assert again.notes.ended["drops"].endswith(", 2 finished before")
+    assert content(tmp_path / "out") == content(plain.root)
+
+
+def test_two_drivers_in_one_folder_are_refused(corpus: Any, tmp_path: Path) -> None:
+    workspace = Workspace.of(str(tmp_path / "out"), parse_recipe(corpus.recipe(), "t"), str(corpus.folder))
+    with locked(workspace):
+        left = workspace.store.root + f"/{SCRATCH}/w-other"
+        Path(left).mkdir(parents=True)
+        with pytest.raises(UserError, match="another process is working"), locked(workspace):
+            pass
+        # The refused driver must not have cleared the working one's files away.
+        assert Path(left).is_dir()
+    with locked(workspace):
+        assert not Path(left).exists()
+
+
+def test_a_finished_run_is_read_without_its_sources(made: Any, copied: Path) -> None:
+    run = finished_run(str(copied))
+    assert run.manifest("catalog")["statistics"] == made.run.manifest("catalog")["statistics"]
+    assert dict(run.digests) == dict(made.run.digests)
+    (copied / DIGESTS_FILE).unlink()
+    with pytest.raises(UserError, match="not finished"):
+        finished_run(str(copied))
+    with pytest.raises(UserError, match="no run is here"):
+        finished_run(str(copied / "judge"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"lm": [{"language": "en", "model": "none.arpa"}]}, r"'none\.arpa' is missing"),
+        ({"lm": [{"language": "en", "corpus": ["none*.txt"]}]}, r"'none\*\.txt' matches no file"),
+        ({"stages": [{"use": "url_blacklist_v1", "lists": ["none.txt"]}]}, r"none\.txt"),
+        ({"stages": [{"use": "no_such_v1"}]}, "no stage is called"),
+        ({"sources": [{"glob": "*.warc.gz"}]}, r"'\*\.warc\.gz' matches no file"),
+        ({"tokenizer": {"file": "none.json"}}, "tokeniser's file is missing"),
+    ],
+)
+def test_what_a_recipe_names_is_checked_before_anything_is_written(
+    corpus: Any, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    recipe = parse_recipe(corpus.recipe(schedule=None, stages=None, lm=None) | changes, "t")
+    with pytest.raises(UserError, match=message):
+        check(Workspace.of(str(tmp_path / "out"), recipe, str(corpus.folder)))
+    assert not (tmp_path / "out").exists()
+
+
+def test_digests_follow_the_chain(made: Any) -> None:
+    names = [name for name, _ in made.run.digests]
+    assert names == list(pass_names())
+    assert Judge().digest(made.run) == dict(made.run.digests)["judge"]
+    assert len(set(dict(made.run.digests).values())) == len(names)

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from apache_beam.runners.portability.fn_api_runner import worker_handlers
+
+from pipelines import runners
+from pipelines.passes.base import UnitPass
+from pipelines.runners import BeamRunner, LocalRunner, check_options, make_runner, run_in_memory
+from pipelines.workspace import Run
+from shards.errors import UserError
+
+RUN = Run("nowhere", "key")
+WORKED: list[str] = []
+
+
+class Work(UnitPass):
+    """Notes what it was given."""
+
+    name = "work"
+
+    def section(self, run: Run) -> Any:
+        return []
+
+    def units(self, run: Run) -> list[str]:
+        return []
+
+    def work(self, run: Run, unit: str) -> None:
+        if unit == "wrong":
+            raise UserError("the unit is wrong", place="here", remedy="Mend it")
+        WORKED.append(unit)
+
+
+@pytest.fixture(autouse=True)
+def nothing_worked() -> None:
+    WORKED.clear()
+
+
+def chunks_of(
+    monkeypatch: pytest.MonkeyPatch, units: Sequence[str], workers: int, limit: int | None
+) -> list[list[str]]:
+    """How a local runner cuts units up, seen at the place where each chunk is run."""
+    chunks: list[list[str]] = []
+    work = Work()
+    monkeypatch.setattr(Work, "units_per_pipeline", limit)
+    monkeypatch.setattr(runners, "run_in_memory", lambda work, run, chunk: chunks.append(list(chunk)))
+    runner = LocalRunner(workers)
+    pooled = lambda work, run, given, poll: chunks.extend(list(chunk) for chunk in given)  # noqa: E731
+    monkeypatch.setattr(runner, "_run_in_pool", pooled)
+    runner.run(work, RUN, units, lambda: None)
+    return chunks
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 8])
+@pytest.mark.parametrize("limit", [None, 1, 4])
+@pytest.mark.parametrize("count", [1, 2, 5, 9])
+def test_every_unit_is_done_once_in_chunks_under_the_limit(
+    monkeypatch: pytest.MonkeyPatch, workers: int, limit: int | None, count: int
+) -> None:
+    units = [f"{index:05d}" for index in range(count)]
+    chunks = chunks_of(monkeypatch, units, workers, limit)
+    assert sorted(unit for chunk in chunks for unit in chunk) == units
+    assert all(chunk == sorted(chunk) and 0 < len(chunk) <= (limit or count) for chunk in chunks)
+    # Nobody is idle while another has more than one unit.
+    assert len(chunks) >= min(workers, count)
+
+
+def test_units_run_in_one_pipeline_in_this_process() -> None:
+    run_in_memory(Work(), RUN, ["a", "b", "c"])
+    assert sorted(WORKED) == ["a", "b", "c"]
+
+
+def test_a_users_mistake_stays_one_with_its_remedy() -> None:
+    with LocalRunner(1) as runner, pytest.raises(UserError, match=r"the unit is wrong\. Where: here\. Mend it"):
+        runner.run(Work(), RUN, ["wrong"], lambda: None)
+
+
+def test_progress_is_polled_while_work_blocks_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runners, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(runners, "run_in_memory", lambda work, run, chunk: time.sleep(0.1))
+    polls: list[float] = []
+    LocalRunner(1).run(Work(), RUN, ["a"], lambda: polls.append(time.monotonic()))
+    count = len(polls)
+    assert count >= 2
+    time.sleep(0.05)
+    assert len(polls) == count
+    assert not [thread for thread in threading.enumerate() if thread.name == "headrace-progress"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--runner=PrismRunner", "--direct_running_mode=multi_threading"],
+        ["--runner=PrismRunner", "--direct_running_mode", "multi_processing"],
+        ["--runner=PrismRunner", "--direct_num_workers=2"],
+    ],
+)
+def test_what_loses_data_is_refused(options: list[str]) -> None:
+    with pytest.raises(UserError, match="lose data silently"):
+        check_options(options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--runner=DirectRunner"], ["--runner", "DirectRunner"], ["--runner=FnApiRunner"], ["--runner", "FnApiRunner"]],
+)
+def test_the_local_runner_needs_no_option(options: list[str]) -> None:
+    with pytest.raises(UserError, match="--workers N"):
+        check_options(options)
+
+
+def test_options_need_a_runner() -> None:
+    with pytest.raises(UserError, match="without a runner"):
+        check_options(["--temp_location=/tmp/x"])
+
+
+def test_other_runners_are_welcome() -> None:
+    check_options(["--runner=PrismRunner", "--prism_location=/opt/prism"])
+    check_options(["--runner", "PortableRunner", "--job_endpoint=localhost:8073"])
+    assert isinstance(make_runner(2, ["--runner=PrismRunner"]), BeamRunner)
+    assert isinstance(make_runner(2, []), LocalRunner)
+
+
+def test_beam_flushes_every_element_from_its_own_thread() -> None:
+    assert worker_handlers.DATA_BUFFER_TIME_LIMIT_MS == 0
