@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -37,8 +39,6 @@ def train(
         )
         return
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    # Read by torch and its logging at import, so before them.
-    os.environ.setdefault("LOGLEVEL", "CRITICAL")
     gpus = _gpus()
     ranks = ranks or gpus or min(2, cores)
     if gpus and ranks > gpus:
@@ -65,6 +65,9 @@ def _launch(ranks: int, arguments: list[str]) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+    # Its reports of a rank's end would bury the rank's own message.
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    logging.getLogger("torch.distributed.elastic.agent.server.api").setLevel(logging.CRITICAL)
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -86,5 +89,13 @@ def _launch(ranks: int, arguments: list[str]) -> int:
 
 def _code(failures: dict[int, Any]) -> int:
     """Give 2 if a rank found a mistake of the user's (the others were only ended for it), 1 otherwise."""
-    codes = {failure.exitcode for failure in failures.values()}
-    return 2 if 2 in codes else 1
+    codes = {rank: failure.exitcode for rank, failure in sorted(failures.items())}
+    if 2 in codes.values():
+        return 2
+    for rank, code in codes.items():
+        # A rank that failed said why; one that was killed could not. SIGTERM ends the ranks beside it.
+        if code < 0 and -code != signal.SIGTERM:
+            name = signal.Signals(-code).name
+            hint = ": most likely the machine ran out of memory" if -code == signal.SIGKILL else ""
+            print(f"error: rank {rank} was ended by {name}{hint}", file=sys.stderr)
+    return 1

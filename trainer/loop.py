@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,7 +70,7 @@ class Trainer:
         self._optimizer = ShardedAdamW(self.sharding.masters, job.training, sharers)
         self._held_out = HeldOut(self._shards, job.training.evaluate_tokens, self._rank, self._ranks, self._device)
         self._checkpoints = Checkpoints(job.checkpoints_path, job.training.keep_checkpoints)
-        self._interventions: tuple[Intervention, ...] = ()
+        self.interventions: tuple[Intervention, ...] = ()
         self.step = 0
         self._stream = self._go_on(fresh)
 
@@ -96,7 +97,7 @@ class Trainer:
         self._checkpoints.load(name, self._tensors())
         self.sharding.publish()
         self._optimizer.set_steps(progress.updates)
-        self._interventions = tuple(Intervention.model_validate(change) for change in progress.interventions)
+        self.interventions = tuple(Intervention.model_validate(change) for change in progress.interventions)
         self.step = progress.step
         self.screen.say(f"going on from checkpoint {name}")
         return Stream(self._shards, self._schedule, self._job.training.seed, state=progress.stream)
@@ -132,21 +133,19 @@ class Trainer:
         if stop_after_steps is not None:
             end = min(end, self.step + stop_after_steps)
         writes = self._rank == 0 and self.step < end
-        log = Log(self._job.log_path, self.step) if writes else None
-        timings = Log(self._job.timings_path, self.step) if writes else None
-        with self.screen.progress(self.step):
+        with ExitStack() as stack:
+            log = stack.enter_context(Log(self._job.log_path, self.step)) if writes else None
+            timings = stack.enter_context(Log(self._job.timings_path, self.step)) if writes else None
+            stack.enter_context(self.screen.progress(self.step))
             while self.step < end:
                 before_step()
                 self._advance(log, timings, last=self.step + 1 == end)
-        for file in (log, timings):
-            if file is not None:
-                file.close()
         return Outcome(self.step, self.finished)
 
     def _advance(self, log: Log | None, timings: Log | None, *, last: bool) -> None:
         """Do one step with all that belongs to it."""
         begun = self._clock()
-        point = self._schedule.at_step(self.step, self._interventions)
+        point = self._schedule.at_step(self.step, self.interventions)
         line = self._skip(point) if point.skipped else self._train(point)
         self.step += 1
         seconds = self._clock() - begun
@@ -239,7 +238,7 @@ class Trainer:
             updates=self._optimizer.steps,
             stream=self._stream.state(),
             identity=self._job.identity,
-            interventions=[change.model_dump(mode="json") for change in self._interventions],
+            interventions=[change.model_dump(mode="json") for change in self.interventions],
         )
         self._checkpoints.save(progress, self._tensors())
 

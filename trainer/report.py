@@ -33,8 +33,10 @@ class Log:
         self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
         self._file.flush()
 
-    def close(self) -> None:
-        """Close the file."""
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
         self._file.close()
 
 

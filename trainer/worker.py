@@ -126,4 +126,8 @@ def _parent_watch() -> Callable[[], None]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if code := main():
+        # Without the interpreter's own end: the other ranks' connections are still open, and closing them can abort.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)

@@ -16,7 +16,7 @@ from shards.writer import ShardWriter
 
 END = 0
 MODEL = {"layers": 2, "width": 32, "heads": 2, "ffn_width": 48}
-TRAINING = {"precision": "fp32", "micro_batch_tokens": 64, "checkpoint_every_steps": 4, "evaluate_tokens": 2_000}
+TRAINING = {"precision": "fp32", "micro_batch_tokens": 128, "checkpoint_every_steps": 4, "evaluate_tokens": 2_000}
 STAGES = [
     {
         "name": "base",

@@ -1,0 +1,177 @@
+"""Training on one and two ranks: the same losses, the same documents, from any checkpoint, through any kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from tests.trainer.synthetic_run import TRAINING, losses, write_run, write_settings
+from trainer.config import Job
+from trainer.loop import Trainer
+
+pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).parents[2]
+# Micro-batches that do not divide by two ranks, so that one rank has to run a masked one.
+SETTINGS = {**TRAINING, "micro_batch_tokens": 96, "checkpoint_every_steps": 5}
+STAGES = (0, 1, 2)
+
+
+@pytest.fixture(scope="module")
+def mesh() -> Iterator[DeviceMesh]:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield init_device_mesh("cpu", (1,))
+    dist.destroy_process_group()
+
+
+def train_here(folder: Path, mesh: DeviceMesh, steps: int | None = None) -> None:
+    Trainer(Job.load(folder), mesh, lambda: 0.0).run(steps)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, mesh: DeviceMesh) -> dict[str, Path]:
+    """All trainings that the tests compare; those of two ranks under one torchrun, for starting it takes longest."""
+    base = tmp_path_factory.mktemp("runs")
+    bare = write_run(base / "bare", training=SETTINGS)
+    names = [
+        "one",
+        "two",
+        "two_in_parts",
+        "two_then_one",
+        "one_bf16",
+        "two_bf16",
+        *(f"one_then_two_{z}" for z in STAGES),
+    ]
+    folders = {name: Path(shutil.copytree(bare, base / name)) for name in names}
+    for name in ("one_bf16", "two_bf16"):
+        write_settings(folders[name], training={**SETTINGS, "precision": "bf16"})
+    train_here(folders["one"], mesh)
+    train_here(folders["one_bf16"], mesh)
+    for zero in STAGES:
+        train_here(folders[f"one_then_two_{zero}"], mesh, 3)
+        write_settings(folders[f"one_then_two_{zero}"], training={**SETTINGS, "zero": zero})
+    on_two = [folders[name] for name in ("two", "two_bf16", *(f"one_then_two_{z}" for z in STAGES))]
+    torchrun(*map(str, on_two), f"{folders['two_in_parts']}:2,4")
+    shutil.copytree(folders["two"], folders["two_then_one"], dirs_exist_ok=True)
+    shutil.rmtree(folders["two_then_one"] / "checkpoints/step-00000011")
+    shutil.rmtree(folders["two_then_one"] / "checkpoints/step-00000010")
+    train_here(folders["two_then_one"], mesh)
+    return folders | {"bare": bare}
+
+
+def torchrun(*arguments: str) -> None:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*launcher, "-m", "tests.trainer.ranks", *arguments],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def served(folder: Path) -> list[Any]:
+    lines = map(json.loads, (folder / "train-log.jsonl").read_text().splitlines())
+    return [[(name, d["targets"]) for name, d in line["domains"].items()] for line in lines]
+
+
+@pytest.mark.parametrize("name", ["two", "two_then_one", *(f"one_then_two_{z}" for z in STAGES)])
+def test_another_number_of_ranks_or_stage_changes_rounding_only(runs: dict[str, Path], name: str) -> None:
+    assert losses(runs[name]) == pytest.approx(losses(runs["one"]), abs=1e-5)
+    assert served(runs[name]) == served(runs["one"])
+
+
+def test_resuming_on_as_many_ranks_gives_the_same_bytes(runs: dict[str, Path]) -> None:
+    assert (runs["two_in_parts"] / "train-log.jsonl").read_bytes() == (runs["two"] / "train-log.jsonl").read_bytes()
+
+
+def test_bf16_on_two_ranks_is_near_bf16_on_one(runs: dict[str, Path]) -> None:
+    assert losses(runs["two_bf16"]) == pytest.approx(losses(runs["one_bf16"]), abs=1e-4)
+    assert losses(runs["two_bf16"]) != pytest.approx(losses(runs["two"]), abs=1e-6)
+
+
+def command(folder: Path, *options: str) -> subprocess.Popen[str]:
+    code = (
+        "import sys, typer\n"
+        "from shards.errors import UserError\n"
+        "from trainer.command import train\n"
+        "app = typer.Typer(add_completion=False)\n"
+        "app.command()(train)\n"
+        "try:\n    app()\n"
+        "except UserError as error:\n    print(f'error: {error}', file=sys.stderr)\n    sys.exit(2)\n"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", code, str(folder), *options],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 180
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path} does not appear"
+        time.sleep(0.05)
+
+
+def test_a_kill_loses_nothing_and_the_command_ends_what_it_began(runs: dict[str, Path], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(runs["bare"], tmp_path / "run"))
+    write_settings(folder, training={**SETTINGS, "checkpoint_every_steps": 2})
+    process = command(folder, "--ranks", "2")
+    wait_for(folder / "checkpoints/step-00000004/COMMITTED.json")
+    # Only the launcher is killed, so its ranks have to notice by themselves.
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=120)
+    process = command(folder, "--ranks", "2")
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    assert "going on from checkpoint" in out
+    assert "finished: 11 steps" in out
+    assert (folder / "train-log.jsonl").read_bytes() == (runs["two"] / "train-log.jsonl").read_bytes()
+    assert (folder / "weights/model.safetensors").stat().st_size > 0
+    process = command(folder)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "is finished" in out
+
+
+def test_a_mistake_is_one_message_and_code_2(runs: dict[str, Path], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(runs["one"], tmp_path / "run"))
+    write_settings(folder, training={**SETTINGS, "seed": 3})
+    process = command(folder, "--ranks", "2")
+    _, err = process.communicate(timeout=240)
+    assert process.returncode == 2, err
+    assert err.startswith("error: checkpoint step-00000011 belongs to another training: seed changed since")
+    assert len(err.splitlines()) == 1
+
+
+def test_an_interrupt_ends_all_ranks(runs: dict[str, Path], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(runs["bare"], tmp_path / "run"))
+    process = command(folder, "--ranks", "2")
+    wait_for(folder / "train-log.jsonl")
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert err == ""

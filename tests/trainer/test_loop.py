@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+
+from shards.errors import UserError
+from shards.reader import ShardSet
+from shards.schedule import Intervention, Schedule
+from tests.trainer.synthetic_run import STAGES, losses, write_run, write_settings
+from trainer.config import Job
+from trainer.loop import DivergedError, Trainer
+
+
+def _clock() -> float:
+    return 0.0
+
+
+def train(folder: Path, mesh: DeviceMesh, steps: int | None = None, *, fresh: bool = False) -> Trainer:
+    trainer = Trainer(Job.load(folder), mesh, _clock, fresh=fresh)
+    trainer.run(steps)
+    return trainer
+
+
+def copy(folder: Path, to: Path) -> Path:
+    shutil.copytree(folder, to)
+    return to
+
+
+def lines(folder: Path, kind: str) -> list[dict[str, Any]]:
+    return [x for x in map(json.loads, (folder / "train-log.jsonl").read_text().splitlines()) if x["kind"] == kind]
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tmp_path_factory.mktemp("bare") / "run")
+
+
+@pytest.fixture(scope="module")
+def straight(bare: Path, tmp_path_factory: pytest.TempPathFactory, mesh: DeviceMesh) -> tuple[Path, Trainer]:
+    folder = copy(bare, tmp_path_factory.mktemp("straight") / "run")
+    return folder, train(folder, mesh)
+
+
+def test_the_log_follows_the_schedule(straight: tuple[Path, Trainer]) -> None:
+    folder, trainer = straight
+    schedule = Schedule.from_json((folder / "schedule.json").read_bytes())
+    log = lines(folder, "train")
+    assert [line["step"] for line in log] == list(range(1, schedule.steps + 1))
+    for line in log:
+        point = schedule.at_step(line["step"] - 1)
+        assert line["learning_rate"] == point.learning_rate
+        assert line["context_tokens"] == point.context_tokens
+        assert line["tokens"] == point.tokens + point.batch_tokens
+        counts = [domain["targets"] for domain in line["domains"].values()]
+        assert 0 < sum(counts) < point.batch_tokens
+        mean = sum(d["loss"] * d["targets"] for d in line["domains"].values()) / sum(counts)
+        assert line["loss"] == pytest.approx(mean, rel=1e-12)
+    assert {line["context_tokens"] for line in log} == {32, 64, 128}
+    assert trainer.finished
+
+
+def test_it_learns(straight: tuple[Path, Trainer]) -> None:
+    found = losses(straight[0])
+    assert found[0] == pytest.approx(5.704, abs=0.05)
+    assert found[-1] < found[0] - 0.15
+
+
+def test_held_out_documents_are_evaluated_at_every_stages_end(straight: tuple[Path, Trainer]) -> None:
+    folder, _ = straight
+    log = lines(folder, "held_out")
+    assert [(line["step"], line["stage"]) for line in log] == [(5, "base"), (8, "long"), (11, "anneal")]
+    # The same tokens at every context length: all but the first of each document.
+    shards = ShardSet.open(folder / "shards")
+    for line in log:
+        for domain in shards.domains:
+            expected = shards.token_count(domain, "held_out") - shards.documents(domain, "held_out")
+            assert line["domains"][domain]["targets"] == expected
+    assert log[-1]["domains"]["web"]["loss"] < log[0]["domains"]["web"]["loss"]
+
+
+def test_going_on_from_every_step_changes_no_byte(
+    straight: tuple[Path, Trainer], bare: Path, tmp_path: Path, mesh: DeviceMesh
+) -> None:
+    folder = copy(bare, tmp_path / "run")
+    for step in range(1, 12):
+        second = train(folder, mesh, 1)
+        assert (second.step, second.finished) == (step, step == 11)
+    assert (folder / "train-log.jsonl").read_bytes() == (straight[0] / "train-log.jsonl").read_bytes()
+    for name, master in second.sharding.masters.items():
+        assert torch.equal(master, straight[1].sharding.masters[name])
+
+
+def test_steps_after_the_last_checkpoint_are_done_again(
+    straight: tuple[Path, Trainer], bare: Path, tmp_path: Path, mesh: DeviceMesh
+) -> None:
+    folder = copy(bare, tmp_path / "run")
+    train(folder, mesh, 7)
+    # As after a kill: the checkpoint of step 7 is there without its marker, the log's last line is torn.
+    (folder / "checkpoints/step-00000007/COMMITTED.json").unlink()
+    with (folder / "train-log.jsonl").open("a") as file:
+        file.write('{"kind": "train", "st')
+    train(folder, mesh)
+    assert (folder / "train-log.jsonl").read_bytes() == (straight[0] / "train-log.jsonl").read_bytes()
+
+
+def test_only_so_many_checkpoints_are_kept(straight: tuple[Path, Trainer]) -> None:
+    names = sorted(path.name for path in (straight[0] / "checkpoints").iterdir())
+    assert names == ["step-00000004", "step-00000008", "step-00000011"]
+
+
+def test_a_checkpoint_of_another_training_is_refused(bare: Path, tmp_path: Path, mesh: DeviceMesh) -> None:
+    folder = copy(bare, tmp_path / "run")
+    train(folder, mesh, 2)
+    write_settings(folder, training={"seed": 1})
+    with pytest.raises(UserError, match="seed changed since"):
+        train(folder, mesh)
+    train(folder, mesh, 1, fresh=True)
+    assert len(losses(folder)) == 1
+    assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == ["step-00000001"]
+
+
+def test_micro_batches_change_rounding_only(
+    straight: tuple[Path, Trainer], bare: Path, tmp_path: Path, mesh: DeviceMesh
+) -> None:
+    folder = copy(bare, tmp_path / "run")
+    write_settings(folder, training={"micro_batch_tokens": 1024, "zero": 1})
+    train(folder, mesh)
+    assert losses(folder) == pytest.approx(losses(straight[0]), abs=1e-5)
+
+
+def test_a_gradient_that_is_not_finite_ends_training(bare: Path, tmp_path: Path, mesh: DeviceMesh) -> None:
+    folder = copy(bare, tmp_path / "run")
+    trainer = Trainer(Job.load(folder), mesh, _clock)
+    trainer.sharding.masters["norm.weight"].fill_(float("nan"))
+    trainer.sharding.publish()
+    with pytest.raises(DivergedError, match="step 1"):
+        trainer.run()
+    assert not (folder / "checkpoints").exists()
+
+
+def test_a_first_loss_far_from_a_guess_is_said(
+    bare: Path, tmp_path: Path, mesh: DeviceMesh, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = copy(bare, tmp_path / "run")
+    train(folder, mesh, 1)
+    assert "near ln(vocabulary)" in capsys.readouterr().out
+    write_settings(folder, model={"layers": 1, "width": 32, "heads": 2, "init_std": 1.0})
+    train(folder, mesh, 1, fresh=True)
+    assert "warning: first loss" in capsys.readouterr().out
+
+
+def test_a_skipped_batch_trains_nothing_but_is_consumed(bare: Path, tmp_path: Path, mesh: DeviceMesh) -> None:
+    folder, skipping = copy(bare, tmp_path / "a"), Intervention(kind="skip_batch", from_step=1, until_step=3)
+    train(folder, mesh, 1)
+    path = folder / "checkpoints/step-00000001"
+    (path / "COMMITTED.json").unlink()
+    trainer = Trainer(Job.load(folder), mesh, _clock)
+    trainer.interventions = (skipping,)
+    trainer.run(3)
+    before = {name: master.clone() for name, master in trainer.sharding.masters.items()}
+    assert [line["step"] for line in lines(folder, "skipped")] == [2, 3]
+    again = Trainer(Job.load(folder), mesh, _clock)
+    assert again.interventions == (skipping,)
+    assert all(torch.equal(again.sharding.masters[name], before[name]) for name in before)
+    plain = copy(bare, tmp_path / "b")
+    train(plain, mesh, 4)
+    again.run(1)
+    served = [[d["targets"] for d in lines(f, "train")[-1]["domains"].values()] for f in (folder, plain)]
+    assert served[0] == served[1]
+
+
+def test_bf16_stays_near_fp32(straight: tuple[Path, Trainer], bare: Path, tmp_path: Path, mesh: DeviceMesh) -> None:
+    folder = copy(bare, tmp_path / "run")
+    write_settings(folder, training={"precision": "bf16"})
+    train(folder, mesh)
+    assert losses(folder) == pytest.approx(losses(straight[0]), abs=2e-2)
+    assert losses(folder) != losses(straight[0])
+
+
+def test_the_stages_fit_the_tests() -> None:
+    assert [stage["context_tokens"] for stage in STAGES] == [32, 64, 128]
