@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 from collections.abc import Mapping
 from pathlib import Path
@@ -91,11 +92,14 @@ def build_stage(workspace: Workspace, use: StageUse, place: str, fitted: Mapping
                 f"{use.use} has no parameter {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
                 place=f"{place}.{key}",
             ) from error
-        raise UserError(f"{first['msg']} (found {first['input']!r})", place=f"{place}.{key}") from error
+        # A check over several parameters has the whole call as its input, which says nothing to a reader.
+        found = f" (found {first['input']!r})" if first["loc"] else ""
+        what = first["msg"].removeprefix("Value error, ") + found
+        raise UserError(what, place=f"{place}.{key}" if key else place) from error
 
 
 def _parameter_names(kind: type[Stage]) -> list[str]:
-    return list(getattr(kind, "__dataclass_fields__", {}))
+    return [field.name for field in dataclasses.fields(cast(Any, kind))]
 
 
 def _resolved(workspace: Workspace, value: Any) -> Any:

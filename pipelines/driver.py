@@ -74,6 +74,7 @@ def check(workspace: Workspace) -> Plan:
                 raise UserError(
                     f"the file {path!r} is missing", place=f"recipe, stage {stage.name}", remedy="Mend its path"
                 )
+        stage.prepare()
     check_tokenizer(workspace)
     return make_plan(workspace, load_sources(workspace.store))
 
@@ -81,6 +82,9 @@ def check(workspace: Workspace) -> Plan:
 def curate(workspace: Workspace, plan: Plan, runner: LocalRunner | BeamRunner, reporter: Reporter) -> Run:
     """Make every pass that is not finished, and give the run with all digests."""
     store = workspace.store
+    # From here on the folder is not finished, until the digests of all passes are known again.
+    if store.exists(DIGESTS_FILE):
+        store.delete(DIGESTS_FILE)
     save_plan(store, plan, load_sources(store))
     run = Run(store.root, digest_of([describe(workspace.recipe), [split.name for split in plan.splits]]))
     timings: dict[str, float] = {}

@@ -213,8 +213,10 @@ def _override(table: dict[str, Any], override: str) -> None:
         target = _step(target, part, override)
     if isinstance(target, list):
         target[_index(target, last, override)] = value
-    else:
+    elif isinstance(target, dict):
         target[last] = value
+    else:
+        raise UserError(f"{override!r} goes below a key that holds a plain value")
 
 
 def _step(target: Any, part: str, override: str) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
@@ -91,6 +92,8 @@ class LocalRunner:
 
 
 def _be_a_worker() -> None:
+    # Ctrl-C reaches every process of the terminal: the driver speaks of it, workers end in silence.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     pa.set_cpu_count(1)
     for name in ("OMP_NUM_THREADS", "RAYON_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ[name] = "1"

@@ -1,1 +1,1 @@
-"""What happens to documents: readers (path to batches) and judges (batch to verdict). Pure, columnar, without a runner."""
+"""What happens to documents: readers (path to batches) and judges (batch to verdict). Pure, columnar, no runner."""

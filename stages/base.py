@@ -67,18 +67,29 @@ class Stage(Protocol):
         """Give the paths of models and lists it reads: checked before a run, their content part of the digest."""
         ...
 
+    def prepare(self) -> None:
+        """Load what it needs into this process's cache, so that a wrong file fails before any data is read.
+
+        Raises:
+            UserError: if a model or list is not what it should be.
+        """
+        ...
+
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field, pydantic.Field))
 def stage(cls: type[T]) -> type[T]:
     """Make a class a stage: a frozen, keyword-only, validated dataclass which rejects unknown parameters.
 
-    Adds ``domains``, and empty ``failures``, ``columns``, ``path_parameters`` and ``files()`` where the class has none.
+    Adds ``domains``, and empty ``failures``, ``columns``, ``path_parameters``, ``files()`` and ``prepare()`` where the
+    class has none.
     """
     for name, default in (("failures", ()), ("columns", {}), ("path_parameters", ())):
         if not hasattr(cls, name):
             setattr(cls, name, default)
     if not hasattr(cls, "files"):
         cls.files = lambda self: ()  # type: ignore[attr-defined]
+    if not hasattr(cls, "prepare"):
+        cls.prepare = lambda self: None  # type: ignore[attr-defined]
     cls.__annotations__ = {**cls.__annotations__, "domains": tuple[str, ...]}
     if "domains" not in cls.__dict__:
         cls.domains = ()  # type: ignore[attr-defined]

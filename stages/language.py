@@ -51,6 +51,10 @@ class Language:
         """Give the model's path; a missing default is a ``UserError``."""
         return (self.model or default_model(),)
 
+    def prepare(self) -> None:
+        """Load the model."""
+        load_once(_load, self.files()[0])
+
     def judge(self, batch: pa.RecordBatch) -> Verdict:
         """Judge by text alone; ``value`` is the characters of a short document, else the confidence."""
         texts = [text.strip() for text in text_of(batch)]

@@ -1,6 +1,6 @@
 """One lock-guarded cache of loaded models per process, keyed by loader and path.
 
-Beam's ``Shared`` is per handle, so two stages with one model would hold it twice; and nothing loaded may enter a pickle.
+Beam's ``Shared`` is per handle, so two stages with one model would hold it twice. Nothing loaded may enter a pickle.
 """
 
 from __future__ import annotations

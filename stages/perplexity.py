@@ -68,6 +68,11 @@ class Perplexity:
         """Give the models' paths."""
         return tuple(sorted(set(self.models.values())))
 
+    def prepare(self) -> None:
+        """Load the models that are there; those that the run still has to fit have no path yet."""
+        for path in filter(None, self.models.values()):
+            load_once(_load, path)
+
     def judge(self, batch: pa.RecordBatch) -> Verdict:
         """Judge by text and language; ``value`` is the perplexity, NaN where there is none."""
         languages = batch.column("language").to_pylist()

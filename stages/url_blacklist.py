@@ -64,6 +64,10 @@ class UrlBlacklist:
         """Give every file that is read; a missing list or an unknown category is a ``UserError``."""
         return digest_files(self.lists, self.categories)
 
+    def prepare(self) -> None:
+        """Load the lists."""
+        load_once(_load, json.dumps([self.lists, self.categories]))
+
     def judge(self, batch: pa.RecordBatch) -> Verdict:
         """Judge by URL, and where that is null by host."""
         table = load_once(_load, json.dumps([self.lists, self.categories]))

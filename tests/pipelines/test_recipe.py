@@ -126,7 +126,17 @@ def test_an_override_reaches_a_stage_and_the_last_one_wins(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "override", ["seed", "=1", "  =1", "sources.9.domain=web", "sources.x=1", "sources.-1.domain=web", "seed.deep.er=1"]
+    "override",
+    [
+        "seed",
+        "=1",
+        "  =1",
+        "sources.9.domain=web",
+        "sources.x=1",
+        "sources.-1.domain=web",
+        "seed.deep=1",
+        "seed.deep.er=1",
+    ],
 )
 def test_an_override_that_leads_nowhere_is_refused(tmp_path: Path, override: str) -> None:
     path = write(tmp_path, "seed = 1\n" + MINIMAL)
