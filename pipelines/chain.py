@@ -61,12 +61,17 @@ def build_chain(workspace: Workspace, fitted: Mapping[str, str]) -> list[Stage]:
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UserError(f"the stage {twice!r} is in the chain twice", remedy="Drops are counted by stage: keep one")
     dedup = recipe.dedup
-    fingerprint = Fingerprint(
-        shingle_words=dedup.shingle_words,
-        permutations=dedup.permutations,
-        threshold=dedup.threshold,
-        seed=recipe.seed,
-    )
+    try:
+        fingerprint = Fingerprint(
+            shingle_words=dedup.shingle_words,
+            permutations=dedup.permutations,
+            threshold=dedup.threshold,
+            seed=recipe.seed,
+        )
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(["recipe, key dedup", *map(str, first["loc"])])
+        raise UserError(first["msg"].removeprefix("Value error, "), place=where) from error
     # What ``@stage`` adds to a class is beyond a type checker's sight.
     chain.append(cast(Stage, fingerprint))
     return chain

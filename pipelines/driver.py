@@ -24,6 +24,7 @@ from pipelines.passes.tokenizer import FitTokenizer, check_tokenizer
 from pipelines.passes.write import Catalog, Write
 from pipelines.plan import Plan, load_sources, make_plan, save_plan
 from pipelines.progress import Reporter
+from pipelines.recipe import Recipe
 from pipelines.runners import BeamRunner, LocalRunner
 from pipelines.workspace import LOCK_FILE, Run, Workspace, describe
 from shards.errors import UserError
@@ -57,6 +58,7 @@ def check(workspace: Workspace) -> Plan:
         UserError: for the first thing that is wrong.
     """
     recipe = workspace.recipe
+    _check_names(recipe)
     for position, lm in enumerate(recipe.lm):
         if lm.corpus:
             reference_files(workspace, lm.corpus, f"recipe, key lm.{position}.corpus")
@@ -77,6 +79,28 @@ def check(workspace: Workspace) -> Plan:
         stage.prepare()
     check_tokenizer(workspace)
     return make_plan(workspace, load_sources(workspace.store))
+
+
+def _check_names(recipe: Recipe) -> None:
+    """Refuse names that mean nothing: a stage of an unknown domain would judge no document, and nobody would see it."""
+    domains = sorted({source.domain for source in recipe.sources} | {rule.name for rule in recipe.domains})
+    for position, use in enumerate(recipe.stages):
+        named = use.parameters.get("domains", ())
+        for name in named if isinstance(named, list | tuple) else ():
+            if name not in domains:
+                raise UserError(
+                    f"no document can be of the domain {name!r}",
+                    place=f"recipe, key stages.{position}.domains",
+                    remedy=f"The recipe has {', '.join(domains)}",
+                )
+    languages = [lm.language for lm in recipe.lm]
+    for position, language in enumerate(languages):
+        if language in languages[:position]:
+            raise UserError(
+                f"there are two models of {language!r}",
+                place=f"recipe, key lm.{position}",
+                remedy="Keep one; its corpus may have several globs",
+            )
 
 
 def curate(workspace: Workspace, plan: Plan, runner: LocalRunner | BeamRunner, reporter: Reporter) -> Run:

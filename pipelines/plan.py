@@ -13,6 +13,7 @@ import glob
 import hashlib
 import os
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
@@ -101,7 +102,7 @@ def make_plan(workspace: Workspace, known: Sequence[PlannedSource] = ()) -> Plan
 
 def _found(workspace: Workspace) -> Iterator[tuple[str, int, int]]:
     """Give (path, size, settings position), sorted by path; a file belongs to the first table whose glob matches."""
-    found: dict[str, tuple[int, int]] = {}
+    found: dict[str, tuple[str, int, int]] = {}
     for position, settings in enumerate(workspace.recipe.sources):
         for pattern in settings.globs:
             matches = _expand(workspace, pattern)
@@ -112,9 +113,17 @@ def _found(workspace: Workspace) -> Iterator[tuple[str, int, int]]:
                     remedy="Mend the pattern; it is relative to the recipe's folder",
                 )
             for path, size in matches:
-                found.setdefault(path, (size, position))
-    for path in sorted(found):
-        yield (path, *found[path])
+                # One file under two names, such as an absolute one, is read once.
+                place = path if "://" in path else os.path.normpath(workspace.input_path(path))
+                found.setdefault(place, (path, size, position))
+    for path, size, position in sorted(found.values()):
+        if any(unicodedata.category(character) in ("Cc", "Cs") for character in path):
+            raise UserError(
+                f"the name {path!r} is not UTF-8, or holds control characters",
+                place=f"recipe, key sources.{position}.glob",
+                remedy="Rename the file: tables, traces and reports name it",
+            )
+        yield path, size, position
 
 
 def _expand(workspace: Workspace, pattern: str) -> list[tuple[str, int]]:

@@ -37,6 +37,8 @@ class Workspace:
             UserError: if the folder holds files that are not a run's.
         """
         store = Store(root)
+        if (local := store.local_path(".")) is not None and local.exists() and not local.is_dir():
+            raise UserError("the output folder is a file", place=root, remedy="Name a folder, or a new name")
         # What a driver leaves that ended before it saved its recipe is no reason to refuse the next one.
         if not store.exists(RECIPE_FILE) and any(not name.startswith((LOCK_FILE, SCRATCH)) for name in store.list(".")):
             raise UserError(

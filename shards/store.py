@@ -42,6 +42,11 @@ class FileEntry:
         """Give the entry of a small file with a fixed name."""
         return cls(path, hashlib.sha256(data).hexdigest(), len(data), 1)
 
+    @property
+    def is_named_by_content(self) -> bool:
+        """Whether the name holds the content's hash, as ``Store.publish`` gives it."""
+        return PurePosixPath(self.path).stem.endswith(f"-{self.sha256[:_HASH_CHARS]}")
+
 
 def file_system(uri: str) -> tuple[pafs.FileSystem, str]:
     """Give (file system, path in it) of a local path or a URI.

@@ -25,7 +25,7 @@ def reference_files(workspace: Workspace, corpus: tuple[str, ...], place: str) -
     """
     found: list[str] = []
     for pattern in corpus:
-        matches = sorted(glob.glob(workspace.input_path(pattern), recursive=True))
+        matches = [path for path in glob.glob(workspace.input_path(pattern), recursive=True) if os.path.isfile(path)]
         if not matches:
             raise UserError(
                 f"the reference text {pattern!r} matches no file",

@@ -28,15 +28,15 @@ class ResolveSchedule(DriverPass):
         tables = (recipe.schedule, recipe.model, recipe.training)
         return [table.model_dump(mode="json") if table else None for table in tables]
 
-    def units(self, run: Run) -> list[str]:
-        """One unit where the recipe has a schedule, none otherwise."""
-        return [self.UNIT] if run.recipe.schedule else []
-
     def work(self, run: Run) -> None:
-        """Resolve and save."""
+        """Resolve and save; without a schedule, remove what an earlier recipe left, so that nobody trains on it."""
         recipe = run.recipe
         if recipe.schedule is None:
-            raise AssertionError("a recipe without a schedule has no unit here")
+            for path in (SCHEDULE_FILE, TRAINING_FILE):
+                if run.store.exists(path):
+                    run.store.delete(path)
+            run.folder(self.name).commit(self.UNIT, {}, {})
+            return
         tokens = run.folder("catalog").require(DriverPass.UNIT).statistics["train"]
         if not any(tokens.values()):
             raise UserError(

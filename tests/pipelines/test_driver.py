@@ -219,6 +219,14 @@ def test_a_finished_run_is_read_without_its_sources(made: Any, copied: Path) -> 
         ({"stages": [{"use": "no_such_v1"}]}, "no stage is called"),
         ({"sources": [{"glob": "*.warc.gz"}]}, r"'\*\.warc\.gz' matches no file"),
         ({"tokenizer": {"file": "none.json"}}, "tokeniser's file is missing"),
+        (
+            {"stages": [{"use": "gopher_quality_v1", "domains": ["web", "wbe"]}]},
+            "no document can be of the domain 'wbe'",
+        ),
+        ({"stages": [{"use": "gopher_quality_v1", "domains": "web"}]}, r"valid tuple \(found 'web'\)"),
+        ({"lm": [{"language": "und", "corpus": ["reference.txt"]}] * 2}, "two models of 'und'"),
+        ({"dedup": {"threshold": 0.1, "permutations": 16}}, "less than 95%"),
+        ({"dedup": {"shingle_words": 65}}, "less than or equal to 64"),
     ],
 )
 def test_what_a_recipe_names_is_checked_before_anything_is_written(

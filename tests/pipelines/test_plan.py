@@ -127,6 +127,25 @@ def test_a_file_belongs_to_the_first_table_that_matches(tmp_path: Path) -> None:
     ]
 
 
+def test_one_file_under_several_names_is_read_once(tmp_path: Path) -> None:
+    fill(tmp_path, a=10)
+    names = ["a.jsonl", str(tmp_path / "*.jsonl"), f"../{tmp_path.name}/a.jsonl"]
+    assert paths(make_plan(workspace(tmp_path, [{"glob": names}]))) == [["a.jsonl"]]
+
+
+def test_a_name_in_any_script_is_fine(tmp_path: Path) -> None:
+    (tmp_path / "żółć\u00a0東京.jsonl").write_bytes(b"{}")
+    assert paths(planned(workspace(tmp_path))) == [["żółć\u00a0東京.jsonl"]]
+
+
+@pytest.mark.parametrize("name", [b"\xff.jsonl", b"line\nbreak.jsonl", b"\x1b[31m.jsonl"])
+def test_a_name_that_no_report_could_show_is_refused(tmp_path: Path, name: bytes) -> None:
+    with open(os.path.join(os.fsencode(tmp_path), name), "wb") as file:
+        file.write(b"{}")
+    with pytest.raises(UserError, match="control characters"):
+        make_plan(workspace(tmp_path))
+
+
 def test_globs_reach_folders_and_leave_folders_out(tmp_path: Path) -> None:
     (tmp_path / "deep" / "er.jsonl").mkdir(parents=True)
     (tmp_path / "deep" / "er.jsonl" / "x.jsonl").write_bytes(b"x")

@@ -44,6 +44,12 @@ def test_a_folder_of_other_files_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "deep" / "thesis.txt").read_text() == "mine"
 
 
+def test_a_file_is_no_output_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UserError, match="the output folder is a file"):
+        Workspace.of(str(tmp_path / "file"), RECIPE, ".")
+
+
 def test_a_driver_that_ended_early_can_be_tried_again(tmp_path: Path) -> None:
     made = Workspace.of(str(tmp_path / "out"), RECIPE, ".")
     with locked(made), made.store.scratch() as scratch:

@@ -182,6 +182,18 @@ def test_files_of_a_marker_outside_the_folder_are_left_alone(store: Store) -> No
     assert store.read_bytes("shards/a") == b"tokens"
 
 
+def test_a_file_of_a_fixed_name_counts_only_with_its_content(store: Store) -> None:
+    folder = PassFolder(store, "schedule", "d1")
+    store.write_bytes("schedule.json", b"rate 0.001")
+    folder.commit("all", {"schedule": FileEntry.of("schedule.json", b"rate 0.001")}, {})
+    folder.finish(["all"])
+    assert folder.is_finished()
+    # Another recipe's, of the same size, whose run was killed before its marker.
+    store.write_bytes("schedule.json", b"rate 0.002")
+    assert not folder.is_finished()
+    assert folder.pending(["all"]) == ["all"]
+
+
 def test_a_manifest_that_leads_out_is_refused(store: Store) -> None:
     folder = finished(store)
     value = store.read_json("judge/manifest.json")

@@ -78,6 +78,8 @@ def test_publish_names_by_content_and_repeats_converge(store: Store, tmp_path: P
     with store.scratch() as folder:
         other = store.publish(written(store, b"rows!", folder), "kind/deep", "00001-ab", 5)
     assert len(store.list("kind")) == 2
+    assert other.is_named_by_content
+    assert not FileEntry.of("manifest.json", b"rows!").is_named_by_content
     assert store.local_copy(other).read_bytes() == b"rows!"
 
 

@@ -41,6 +41,7 @@ def test_scores_in_the_verdicts_are_those_of_the_model(made: Any, corpus: Any) -
 def test_reference_files_are_sorted_and_each_once(tmp_path: Path) -> None:
     for name in ("b.txt", "a.txt", "c.md"):
         (tmp_path / name).write_text("text")
+    (tmp_path / "folder.txt").mkdir()
     workspace = run_of(tmp_path).workspace
     found = reference_files(workspace, ("*.txt", "a*", "c.md"), "here")
     assert found == [str(tmp_path / name) for name in ("a.txt", "b.txt", "c.md")]

@@ -59,6 +59,21 @@ def test_a_lost_schedule_is_made_again(corpus: Any, run_recipe: Any, copied: Pat
     assert (copied / SCHEDULE_FILE).read_bytes() == content
 
 
+def test_a_schedule_of_another_recipe_is_not_taken_for_this_ones(corpus: Any, run_recipe: Any, copied: Path) -> None:
+    content = (copied / SCHEDULE_FILE).read_bytes()
+    # What a kill leaves between the file and its marker: another rate, in as many bytes.
+    (copied / SCHEDULE_FILE).write_bytes(content.replace(b"0.001", b"0.002"))
+    run_recipe(copied, corpus.recipe(), corpus.folder)
+    assert (copied / SCHEDULE_FILE).read_bytes() == content
+
+
+def test_without_a_schedule_there_is_nothing_to_train_on(corpus: Any, run_recipe: Any, copied: Path) -> None:
+    notes = run_recipe(copied, corpus.recipe(schedule=None), corpus.folder).notes
+    assert set(notes.ended) - notes.unchanged == {"schedule"}
+    assert not (copied / SCHEDULE_FILE).exists()
+    assert not (copied / TRAINING_FILE).exists()
+
+
 def test_a_weight_of_an_unknown_domain_is_the_users_to_mend(corpus: Any, run_recipe: Any, copied: Path) -> None:
     table = corpus.recipe()
     table["schedule"]["stages"][0]["weights"] = {"bookz": 1.0}
