@@ -30,6 +30,23 @@ def test_says_what_the_obvious_version_says(text: str) -> None:
     assert lm_lines(text) == obvious(text)
 
 
+@pytest.mark.parametrize("between", ["", "a", "."])
+def test_every_character_is_cut_as_the_regular_expression_cuts_it(between: str) -> None:
+    points = [point for point in range(1, 0x110000) if not 0xD800 <= point < 0xE000]
+    # Far fewer than all make a kernel's table; the planes beyond have no letters, so a sample of them will do.
+    points = points[:0x33000] + points[0x33000::61]
+    # Short lines, because long ones come in pieces, and so do long runs of marks.
+    lines = (points[at : at + 50] for at in range(0, len(points), 50))
+    text = "\n".join(between.join(map(chr, line)) for line in lines)
+    assert lm_lines(text) == obvious(text)
+
+
+def test_text_is_worked_on_in_blocks_that_leave_no_seam() -> None:
+    lines = [f"Line {n}: İstanbul’s ½ …" * (n % 7) for n in range(4_000)]
+    assert sum(map(len, lines)) > 3 * lm_text._BLOCK_CHARS
+    assert lm_lines("\n".join(lines)) == [found for line in lines for found in lm_lines(line)]
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_lines_are_independent(first: str, second: str) -> None:
