@@ -32,10 +32,12 @@ from stages import domains
 from stages.hashing import splitmix64
 from stages.perplexity import perplexity_bin
 from stages.readers import read
-from stages.readers.base import Source
+from stages.readers.base import READ, Source
 
 SAMPLES_PER_REASON = 10
 SAMPLE_CHARS = 4_000
+UNSUPPORTED_MEDIA = "unsupported_media"
+NOT_EXTRACTED = "no stage of the recipe took text from it"
 _MARKS = ("dropped_by", "reason", "value", "failed", "detail")
 _KEYS = ("doc_id", "source_index", "language", "domain", "content_hash", "signature", "shingles", "text_bytes")
 
@@ -142,6 +144,7 @@ class _SplitSink(UnitSink):
         self._priority = {s.index: run.recipe.sources[s.settings].priority for s in plan.by_name[unit].sources}
 
     def write(self, batch: pa.RecordBatch) -> None:
+        batch = without_textless(batch)
         batch = batch.append_column("text_bytes", pc.binary_length(batch.column("text")).cast(pa.int64()).fill_null(0))
         self._files["verdicts"].write(batch.drop_columns([*TEXT_COLUMNS, "signature"]))
         self._samples.add(batch)
@@ -186,6 +189,20 @@ class _SplitSink(UnitSink):
         for file in self._files.values():
             file.close()
         self._stack.close()
+
+
+def without_textless(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Mark what the whole chain left without a text: a page, say, in a recipe that extracts none. Nobody could use it.
+
+    The reader gave it in the hope of a stage, so the drop is the reader's.
+    """
+    textless = pc.and_(pc.is_null(batch.column("text")), pc.is_null(batch.column("dropped_by")))
+    if not pc.any(textless).as_py():
+        return batch
+    for name, mark in (("dropped_by", READ), ("reason", UNSUPPORTED_MEDIA), ("detail", NOT_EXTRACTED)):
+        place = batch.schema.get_field_index(name)
+        batch = batch.set_column(place, batch.schema.field(name), pc.if_else(textless, mark, batch.column(name)))
+    return batch
 
 
 class Samples:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pyarrow.compute as pc
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.passes.judge import SAMPLES_PER_REASON, Samples, plan_of
+from pipelines.passes.judge import SAMPLES_PER_REASON, Samples, plan_of, without_textless
 from shards.schema import DOCUMENT, split_doc_id
 from stages.hashing import splitmix64
 from stages.perplexity import perplexity_of_bin
@@ -91,6 +92,38 @@ def test_dropped_texts_can_be_read(made: Any) -> None:
     samples = made.judged("samples").to_pylist()
     assert [row["text"] for row in samples] == ["Too short by far."]
     assert [(row["dropped_by"], row["reason"]) for row in samples] == [("gopher_quality_v1", "too_few_words")]
+
+
+def test_pages_of_a_recipe_that_extracts_none_are_counted_and_not_kept(run_recipe: Any, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    pages = [(kind, b"<p>" + b"word " * 9 * n) for n, kind in enumerate((b"html", b"plain", b"html"), start=1)]
+    with (tmp_path / "in" / "a.warc").open("wb") as out:
+        for number, (kind, body) in enumerate(pages):
+            http = b"HTTP/1.1 200 OK\r\nContent-Type: text/%b\r\n\r\n%b" % (kind, body)
+            head = b"WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: http://w.example/%d\r\n" % number
+            head += b"Content-Type: application/http; msgtype=response\r\nContent-Length: %d\r\n\r\n" % len(http)
+            out.write(head + http + b"\r\n\r\n")
+    recipe = {"sources": [{"glob": "a.warc"}], "tokenizer": {"vocab_size": 300}, "shards": {"held_out_share": 0.0}}
+    rows = run_recipe(tmp_path / "out", recipe, tmp_path / "in").verdicts()
+    assert [(row["dropped_by"], row["reason"]) for row in rows] == [
+        ("read", "unsupported_media"),
+        (None, None),
+        ("read", "unsupported_media"),
+    ]
+    assert rows[0]["detail"] == "no stage of the recipe took text from it"
+
+
+def test_a_drop_stays_the_drop_of_who_made_it() -> None:
+    rows = [
+        {"doc_id": 1, "text": "text"},
+        {"doc_id": 2, "text": None},
+        {"doc_id": 3, "text": None, "dropped_by": "s_v1", "reason": "why"},
+    ]
+    batch = pa.RecordBatch.from_pylist(rows, schema=pa.schema([*MARKED, DOCUMENT.field("detail")], {"unit": "u"}))
+    found = without_textless(batch)
+    assert [row["dropped_by"] for row in found.to_pylist()] == [None, "read", "s_v1"]
+    assert found.schema.equals(batch.schema, check_metadata=True)
+    assert without_textless(batch.slice(0, 1)).equals(batch.slice(0, 1))
 
 
 def test_plans_by_name(made: Any) -> None:
