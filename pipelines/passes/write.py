@@ -72,6 +72,7 @@ class Write(Pass):
         return build
 
 
+@functools.lru_cache(maxsize=1)
 def _survivor_bytes(run: Run) -> dict[str, int]:
     return {unit["unit"]: unit["statistics"]["survivor_bytes"] for unit in run.manifest("drops")["units"]}
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from tokenizers import Tokenizer
 
 from pipelines.passes.base import DriverPass
 from pipelines.passes.exact import split_names
-from pipelines.passes.write import groups_of, held_out_mask
+from pipelines.passes.write import Write, groups_of, held_out_mask
+from pipelines.workspace import Run, _opened
 from shards.errors import UserError
 from shards.reader import ShardSet
 from shards.schema import split_doc_id
@@ -102,6 +104,19 @@ def test_groups_are_consecutive_splits(made: Any, cut_fine: Any) -> None:
         groups = groups_of(one.run)
         assert [split for group in groups.values() for split in group] == split_names(one.run)
         assert list(groups) == sorted(groups)
+
+
+def test_weighing_groups_reads_the_manifest_once(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[str] = []
+    manifest = Run.manifest
+    monkeypatch.setattr(Run, "manifest", lambda run, name: reads.append(name) or manifest(run, name))
+    # A run that no cache knows yet.
+    run = replace(made.run, recipe_key=f"{made.run.recipe_key} again")
+    _opened.cache_clear()
+    weights = {unit: Write().weight(run, unit) for unit in Write().units(run)}
+    assert sum(weights.values()) == sum(row["text_bytes"] for row in made.verdicts() if row["dropped_by"] is None)
+    assert len(weights) > 1
+    assert reads.count("drops") == 1
 
 
 def test_an_empty_split_is_no_obstacle(bare: Any) -> None:
