@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from resiliparse.parse.html import HTMLTree
 
-from stages.html_tags import MAX_DEPTH, SMALL_CHARS, nesting, too_complex
+from stages.html_tags import MAX_DEPTH, SMALL_CHARS, most_attributes, nesting, too_complex
 
 PIECES = [
     "<div>",
@@ -39,9 +39,9 @@ def tree_depth(html: str) -> int:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=30))
-def test_the_bound_is_never_below_the_depth_of_the_tree(pieces: list[str]) -> None:
-    html = "".join(pieces)
-    assert nesting(html)[0] >= tree_depth(html)
+def test_the_tree_is_never_much_deeper_than_the_scan_says(pieces: list[str]) -> None:
+    for html in ("".join(pieces), "".join(pieces) * 20):
+        assert tree_depth(html) <= 3 * nesting(html)[0] + 6
 
 
 @pytest.mark.parametrize(
@@ -55,6 +55,11 @@ def test_the_bound_is_never_below_the_depth_of_the_tree(pieces: list[str]) -> No
         ("<DIV></dIv>" * 5, 1),
         ("</div>" * 50 + "<div>" * 3, 3),
         ("<div></span>" * 9, 9),
+        ("<b><i></b></i>" * 50, 2),
+        ("<font><div></font></div>" * 50, 2),
+        ("<div><b>x</div>" * 50, 5),
+        ("<div><b>x</div>y" * 50, 51),
+        ("<span><span><div></span></span></div>" * 9, 19),
         ("<div title='</div>'>" * 9, 9),
     ],
 )
@@ -63,25 +68,37 @@ def test_depth(html: str, depth: int) -> None:
 
 
 def test_attributes_are_counted_as_a_parser_sees_them() -> None:
-    assert nesting("<p " + " ".join(f"a{i}='>'" for i in range(2_000)) + ">")[2] == 2_000
-    assert nesting("<p title='" + "a b " * 2_000 + "'>")[2] == 1
+    assert most_attributes("<p " + " ".join(f"a{i}='>'" for i in range(2_000)) + ">") == 2_000
+    assert most_attributes("<script " + "a b " * 2_000 + "></script>") == 4_000
+    assert most_attributes("<p title='" + "a b " * 2_000 + "'>") == 1
+    assert most_attributes("<script>'<p " + "a b " * 2_000 + ">'</SCRIPT><p a>") == 0
 
 
 def test_only_pages_out_of_proportion_are_too_complex() -> None:
     assert too_complex("<div>" * (MAX_DEPTH + 1)) is None
     deep = too_complex("<div>" * 20_000)
     assert deep is not None
-    assert deep[0] == 20_000
+    assert deep[0] == MAX_DEPTH + 1
     assert too_complex("<p>" * SMALL_CHARS) is None
     assert too_complex("<p " + "a " * SMALL_CHARS + ">") is not None
     assert too_complex("<ul>" * 500 + "<li>" * 200_000) is not None
 
 
 @pytest.mark.parametrize(
-    "piece", ['<p "', "<a b='<a b=\"", "<!--", "<!", "<a ", "<script>", "<", "<a/", "=", "<a '>", "</"]
+    "piece",
+    ['<p "', "<a b='<a b=\"", "<!--", "<!", "<a ", "<script>", "<script></scriptx", "<", "<a/", "<a=", "<a '>", "</"],
 )
 def test_the_scan_is_linear_in_hostile_pages(piece: str) -> None:
     start = time.process_time()
-    nesting(piece * (1_000_000 // len(piece)))
+    too_complex(piece * (1_000_000 // len(piece)))
+    too_complex("<a" + piece[-1] * 1_000_000)
+    too_complex(("<a" + piece[-1] * 10_000) * 100)
     # Quadratic behaviour would take minutes; linear takes about 0.1 s.
     assert time.process_time() - start < 5
+
+
+def test_end_tags_without_effect_do_not_make_it_search_without_end() -> None:
+    start = time.process_time()
+    assert too_complex("<i><table>" + "<span>" * 500 + "</i>" * 1_000_000) is not None
+    assert too_complex("<b>" * 400 + "<div>" * 100 + "</b>" * 1_000_000) is not None
+    assert time.process_time() - start < 10
