@@ -17,7 +17,9 @@ from shards.errors import UserError
 S = TypeVar("S", bound=BaseModel)
 
 _FFN_MULTIPLE = 64
+
 DEFAULT_MICRO_BATCH_TOKENS = 8_192
+"""Row slots of a micro-batch where a recipe says neither tokens nor rows."""
 
 
 class _Strict(BaseModel):

@@ -45,6 +45,8 @@ def train(
         raise UserError(f"{ranks} ranks do not fit on {gpus} GPU(s)", remedy=f"Give --ranks {gpus} or fewer")
     if not gpus and (free := available_memory()) is not None:
         job.require_memory(ranks, free)
+    # A rank must not import what lies in the user's folder under one of our names.
+    os.environ.setdefault("PYTHONSAFEPATH", "1")
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // ranks)))
     arguments = [str(folder), *(["--fresh"] if fresh else [])]
     if stop_after_steps is not None:

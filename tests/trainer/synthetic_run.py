@@ -54,6 +54,7 @@ def write_run(
     vocabulary: int = 300,
     documents: int = 150,
     mean_length: float = 25.0,
+    held_out: bool = True,
 ) -> Path:
     """Write the folder and give it back."""
     shards = folder / "shards"
@@ -64,7 +65,9 @@ def write_run(
     domains = {}
     for number, domain in enumerate(("books", "web")):
         entries: dict[str, list[Any]] = {"train": [], "held_out": []}
-        for split, count in (("train", documents), ("held_out", documents // 8)):
+        for split, count in (("train", documents), ("held_out", documents // 8 if held_out else 0)):
+            if not count:
+                continue
             lengths = np.maximum(2, generator.lognormal(np.log(mean_length), 0.8, count)).astype(int)
             texts = [_walk(successors, n - 1, generator) for n in lengths]
             files = _write_shard(shards, domain, split, texts, number, vocabulary)

@@ -111,6 +111,14 @@ def test_micro_batches_hold_tokens_or_rows() -> None:
     assert TrainSettings(micro_batch_rows=5).rows_per_micro_batch(1 << 20) == 5
 
 
+@pytest.mark.parametrize("given", [{}, {"micro_batch_rows": 3}, {"micro_batch_tokens": 64}])
+def test_settings_written_whole_are_read_again(given: dict[str, int]) -> None:
+    settings = TrainSettings.model_validate(given)
+    assert parse_settings(TrainSettings, json.loads(settings.model_dump_json()), "here") == settings
+    model = ModelSettings(kv_heads=2)
+    assert parse_settings(ModelSettings, json.loads(model.model_dump_json()), "here") == model
+
+
 def test_what_does_not_fit_is_refused_before_it_starts(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
     job = Job.load(folder)

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer.report import Log, Screen
+
+LINE: dict[str, Any] = {
+    "stage": "base",
+    "context_tokens": 32,
+    "loss": 1.5,
+    "learning_rate": 0.001,
+    "gradient_norm": 0.25,
+}
+
+
+def _steps(path: Path) -> list[int]:
+    return [json.loads(line)["step"] for line in path.read_text().splitlines()]
+
+
+def test_going_on_forgets_what_comes_after(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    with Log(path, 0) as log:
+        for step in (1, 2, 3):
+            log.write({"step": step})
+    with Log(path, 2) as log:
+        assert _steps(path) == [1, 2]
+        log.write({"step": 3})
+    assert _steps(path) == [1, 2, 3]
+    with Log(path, 0):
+        assert _steps(path) == []
+
+
+@pytest.mark.parametrize("tail", ['{"step": 3', "\n", "null\n", '{"stop": 3}\n', "\x00\x00"])
+def test_a_torn_end_is_dropped(tmp_path: Path, tail: str) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"step": 1}\n{"step": 2}\n' + tail)
+    with Log(path, 5) as log:
+        log.write({"step": 3})
+    assert _steps(path) == [1, 2, 3]
+
+
+def test_the_same_lines_give_the_same_bytes(tmp_path: Path) -> None:
+    lines = [{"step": n, "loss": 0.1 * n, "domains": {"größe": {"loss": 1e-17}}} for n in (1, 2)]
+    for name in ("a", "b"):
+        with Log(tmp_path / name, 0) as log:
+            log.write(lines[0])
+        with Log(tmp_path / name, 1) as log:
+            log.write(lines[1])
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_plain_lines_are_few_and_show_first_and_last(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = Screen(first_rank=True, steps=1000)
+    with screen.progress(0):
+        for step in range(1, 1001):
+            screen.step(LINE | {"step": step}, 1234.0)
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == "step 1/1000  base (32 tokens)  loss 1.5000  lr 1.00e-03  norm 0.25  1,234 tokens/s"
+    assert out[-1].startswith("step 1000/1000")
+    assert len(out) < 100
+
+
+def test_other_ranks_are_silent(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = Screen(first_rank=False, steps=1)
+    with screen.progress(0):
+        screen.step(LINE | {"step": 1}, 1.0)
+        screen.losses("held out", {"web": (1.0, 2)})
+        screen.say("[bold]hello[/bold]")
+    assert capsys.readouterr().out == ""
+
+
+def test_markup_in_a_name_stays_text(capsys: pytest.CaptureFixture[str]) -> None:
+    Screen(first_rank=True, steps=1).losses("held out", {"[red]web": (1.0, 2)})
+    assert capsys.readouterr().out == "held out: [red]web 1.0000\n"
