@@ -111,25 +111,25 @@ def curate(workspace: Workspace, plan: Plan, runner: LocalRunner | BeamRunner, r
         store.delete(DIGESTS_FILE)
     save_plan(store, plan, load_sources(store))
     run = Run(store.root, digest_of([describe(workspace.recipe), [split.name for split in plan.splits]]))
-    timings: dict[str, float] = {}
+    timings: dict[str, float] = store.read_json(TIMINGS_FILE) if store.exists(TIMINGS_FILE) else {}
     for work in PASSES:
         run = run.with_digest(work.name, work.digest(run))
         started = time.monotonic()
-        make(work, run, runner, reporter)
-        timings[work.name] = round(time.monotonic() - started, 3)
+        if make(work, run, runner, reporter):
+            timings[work.name] = round(time.monotonic() - started, 3)
     store.write_json(DIGESTS_FILE, dict(run.digests))
     store.write_json(TIMINGS_FILE, timings)
     return run
 
 
-def make(work: Pass, run: Run, runner: LocalRunner | BeamRunner, reporter: Reporter) -> None:
-    """Make one pass, or skip it where its digest is unchanged and all its files are there."""
+def make(work: Pass, run: Run, runner: LocalRunner | BeamRunner, reporter: Reporter) -> bool:
+    """Make one pass and give True, or skip it where its digest is unchanged and all its files are there."""
     folder = run.folder(work.name)
     units = work.units(run)
     if folder.is_finished(units):
         reporter.begin(work.name, 0, 0, is_bytes=False)
         reporter.end("unchanged")
-        return
+        return False
     pending = folder.pending(units)
     weights = {unit: work.weight(run, unit) for unit in units}
     total, before = sum(weights.values()), sum(weights[unit] for unit in units if unit not in set(pending))
@@ -142,7 +142,9 @@ def make(work: Pass, run: Run, runner: LocalRunner | BeamRunner, reporter: Repor
         waiting = set(pending)
 
         def poll() -> None:
-            waiting.difference_update({unit for unit in waiting if folder.marker(unit) is not None})
+            # One listing, and a look into the new ones only: a pass may have a hundred thousand units.
+            found = folder.marked() & waiting
+            waiting.difference_update({unit for unit in found if folder.marker(unit) is not None})
             reporter.advance(total - sum(weights[unit] for unit in waiting))
 
         runner.run(work, run, pending, poll)
@@ -151,6 +153,7 @@ def make(work: Pass, run: Run, runner: LocalRunner | BeamRunner, reporter: Repor
     reporter.end(
         f"{len(pending)} unit{'' if len(pending) == 1 else 's'} in {time.monotonic() - started:.1f} s{skipped}"
     )
+    return True
 
 
 def finished_run(root: str) -> Run:
@@ -165,7 +168,7 @@ def finished_run(root: str) -> Run:
             "the run in this folder is not finished", place=root, remedy="Run the recipe again; finished work is kept"
         )
     digests: dict[str, str] = workspace.store.read_json(DIGESTS_FILE)
-    return Run(root, digest_of(describe(workspace.recipe)), tuple(digests.items()))
+    return Run(root, digest_of([describe(workspace.recipe), digests]), tuple(digests.items()))
 
 
 @contextlib.contextmanager

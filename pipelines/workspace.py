@@ -113,8 +113,17 @@ class Run:
         return replace(self, digests=(*self.digests, (name, digest)))
 
     def manifest(self, name: str) -> dict[str, Any]:
-        """Give the manifest of a finished pass."""
-        return self.folder(name).manifest()
+        """Give the manifest of a finished pass: checked file by file once per process, then remembered.
+
+        Raises:
+            IncompleteError: if the pass is not finished.
+        """
+        return _manifest(self, name)
+
+
+@functools.lru_cache(maxsize=64)
+def _manifest(run: Run, name: str) -> dict[str, Any]:
+    return run.folder(name).manifest()
 
 
 def describe(recipe: Recipe) -> str:

@@ -59,13 +59,22 @@ class PassFolder:
         path = self._marker_path(unit)
         if not self.store.exists(path):
             return None
-        value = self.store.read_json(path)
+        try:
+            value = self.store.read_json(path)
+        except IncompleteError:
+            # Torn by a store without atomic writes: the unit is done again, and its marker with it.
+            return None
         if value["digest"] != self.digest:
             return None
         files = {kind: FileEntry(**entry) for kind, entry in value["files"].items()}
         if not all(self._is_there(entry) for entry in files.values()):
             return None
         return Marker(unit, self.digest, files, value["statistics"])
+
+    def marked(self) -> set[str]:
+        """Give the units that have a marker file, whatever it holds: by one listing, for progress."""
+        names = self.store.list(f"{self.name}/markers")
+        return {name.rpartition("/")[2].removesuffix(".json") for name in names}
 
     def require(self, unit: str) -> Marker:
         """Give a unit's marker.

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from pipelines.passes.base import Builder, DriverPass, Pass, UnitPass
 from pipelines.passes.exact import alive_keys, documents, exact_drops_of, is_in, range_names, range_of, split_names
+from pipelines.passes.judge import plan_of
 from pipelines.tables import one_array, publish_table, read_batches, read_table, structured, unstructured
 from pipelines.workspace import Run
 from shards.store import FileEntry
@@ -170,6 +171,7 @@ class NearSets(UnitPass):
         run.folder(self.name).commit(unit, files, {"documents": table.num_rows})
 
 
+_HASHES = pa.schema([("doc_id", pa.int64()), ("priority", pa.int32()), ("content_hash", pa.binary(16))])
 _SETS = pa.schema([("doc_id", pa.int64()), ("content_hash", pa.binary(16)), ("shingles", pa.large_list(pa.uint64()))])
 
 
@@ -205,7 +207,7 @@ class NearVerify(UnitPass):
 def _sets_of(run: Run, ids: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
     """Give (offsets, hashes) of the shingle sets of ``ids``, sorted doc_ids."""
     parts = []
-    for split in split_names(run):
+    for split in _splits_of(run, ids):
         table = read_table(run.store, run.folder("near_sets").require(split).files["sets"])
         parts.append(table.filter(pa.array(is_in(table.column("doc_id").to_numpy(), ids))))
     table = pa.concat_tables(parts).sort_by("doc_id").combine_chunks()
@@ -213,6 +215,12 @@ def _sets_of(run: Run, ids: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64
         raise AssertionError(f"{len(ids) - table.num_rows} candidates have no shingle set")
     sets = table.column("shingles").chunk(0)
     return np.asarray(sets.offsets) - sets.offsets[0].as_py(), np.asarray(sets.flatten())
+
+
+def _splits_of(run: Run, ids: npt.NDArray[np.int64]) -> list[str]:
+    """Give the splits that the documents ``ids`` come from: the others' files need not be opened."""
+    sources = set(np.unique(ids >> 32).tolist())
+    return [split.name for split in plan_of(run).splits if sources & {source.index for source in split.sources}]
 
 
 class Near(DriverPass):
@@ -253,9 +261,9 @@ class Near(DriverPass):
 
 def _of_documents(run: Run, ids: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int32], pa.Array]:
     """Give (priorities int32, content hashes) of ``ids``, sorted doc_ids."""
-    parts = []
-    for split in split_names(run):
-        table = alive_keys(run, split, ["doc_id", "priority", "content_hash"])
+    parts = [_HASHES.empty_table()]
+    for split in _splits_of(run, ids):
+        table = alive_keys(run, split, _HASHES.names).cast(_HASHES)
         parts.append(table.filter(pa.array(is_in(table.column("doc_id").to_numpy(), ids))))
     table = pa.concat_tables(parts).sort_by("doc_id")
     return table.column("priority").to_numpy(), one_array(table.column("content_hash"))

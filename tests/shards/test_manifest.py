@@ -203,8 +203,9 @@ def test_a_manifest_that_leads_out_is_refused(store: Store) -> None:
         folder.is_finished()
 
 
-def test_a_damaged_marker_is_an_error_that_names_it(store: Store) -> None:
+def test_a_damaged_marker_is_no_marker(store: Store) -> None:
     folder = finished(store)
     store.write_bytes(f"judge/markers/{UNITS[0]}.json", b"{")
+    assert folder.pending(UNITS) == [UNITS[0]]
     with pytest.raises(IncompleteError, match=UNITS[0]):
-        folder.pending(UNITS)
+        folder.require(UNITS[0])
