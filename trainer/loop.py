@@ -67,7 +67,7 @@ class Trainer:
         self.screen = Screen(self._rank == 0, self._schedule.steps)
         self.sharding = shard(job.model, job.training, job.vocabulary, mesh)
         sharers = None if is_replicated(self.sharding) else mesh.get_group()
-        self._optimizer = ShardedAdamW(self.sharding.masters, job.training, sharers)
+        self.optimizer = ShardedAdamW(self.sharding.masters, job.training, sharers)
         self._held_out = HeldOut(self._shards, job.training.evaluate_tokens, self._rank, self._ranks, self._device)
         self._checkpoints = Checkpoints(job.checkpoints_path, job.training.keep_checkpoints)
         self.interventions: tuple[Intervention, ...] = ()
@@ -96,7 +96,7 @@ class Trainer:
             )
         self._checkpoints.load(name, self._tensors())
         self.sharding.publish()
-        self._optimizer.set_steps(progress.updates)
+        self.optimizer.set_steps(progress.updates)
         self.interventions = tuple(Intervention.model_validate(change) for change in progress.interventions)
         self.step = progress.step
         self.screen.say(f"going on from checkpoint {name}")
@@ -118,7 +118,7 @@ class Trainer:
     def _tensors(self) -> dict[str, Tensor]:
         masters = self.sharding.masters
         named: dict[str, Tensor] = {f"model.{n}": distributed(self.sharding, n, m) for n, m in masters.items()}
-        for name, first, second in self._optimizer.moments():
+        for name, first, second in self.optimizer.moments():
             named[f"optimizer.first_moment.{name}"] = distributed(self.sharding, name, first)
             named[f"optimizer.second_moment.{name}"] = distributed(self.sharding, name, second)
         return named
@@ -179,7 +179,7 @@ class Trainer:
             (losses.sum() / count).backward()  # type: ignore[no-untyped-call]
             tally.add(batch, losses)
         by_domain = tally.reduce()
-        norm = self._optimizer.step(self.sharding.gradients(), point.learning_rate)
+        norm = self.optimizer.step(self.sharding.gradients(), point.learning_rate)
         self.sharding.publish()
         if not math.isfinite(norm):
             raise DivergedError(
@@ -235,7 +235,7 @@ class Trainer:
         progress = Progress(
             step=self.step,
             tokens=self._schedule.tokens_before(self.step),
-            updates=self._optimizer.steps,
+            updates=self.optimizer.steps,
             stream=self._stream.state(),
             identity=self._job.identity,
             interventions=[change.model_dump(mode="json") for change in self.interventions],

@@ -108,6 +108,13 @@ def test_bf16_on_two_ranks_is_near_bf16_on_one(runs: dict[str, Path]) -> None:
     assert losses(runs["two_bf16"]) != pytest.approx(losses(runs["two"]), abs=1e-6)
 
 
+@pytest.mark.parametrize(("name", "copies"), [("two", 1), *((f"one_then_two_{z}", 1 if z else 2) for z in STAGES)])
+def test_masters_and_moments_are_there_once_unless_replicated(runs: dict[str, Path], name: str, copies: int) -> None:
+    job = Job.load(runs[name])
+    counted = int((runs[name] / "held-bytes").read_text())
+    assert counted == copies * 12 * job.model.parameters(job.vocabulary)
+
+
 def command(folder: Path, *options: str) -> subprocess.Popen[str]:
     code = (
         "import sys, typer\n"

@@ -8,11 +8,21 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 from trainer.config import Job
 from trainer.loop import Trainer
+
+
+def write_held_bytes(trainer: Trainer, folder: Path) -> None:
+    """Count the bytes of masters and moments on all ranks together."""
+    tensors = [*trainer.sharding.masters.values(), *trainer.optimizer.held()]
+    held = torch.tensor(sum(tensor.numel() * tensor.element_size() for tensor in tensors))
+    dist.all_reduce(held)
+    if dist.get_rank() == 0:
+        (folder / "held-bytes").write_text(str(held.item()))
 
 
 def main() -> None:
@@ -21,7 +31,9 @@ def main() -> None:
     for argument in sys.argv[1:]:
         folder, _, stops = argument.partition(":")
         for steps in [*map(int, filter(None, stops.split(","))), None]:
-            Trainer(Job.load(Path(folder)), mesh, lambda: 0.0).run(steps)
+            trainer = Trainer(Job.load(Path(folder)), mesh, lambda: 0.0)
+            trainer.run(steps)
+        write_held_bytes(trainer, Path(folder))
     dist.destroy_process_group()
 
 
