@@ -81,7 +81,7 @@ def _corpus(out: Path, console: Console) -> Planted:
 
     from pipelines.demo.corpus import write_corpus
     from pipelines.demo.planted import Planted
-    from pipelines.estimate import shown_bytes
+    from pipelines.room import shown_bytes
 
     folder = out / "corpus"
     # Written last of all: a crawl without it was not finished.

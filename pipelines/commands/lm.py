@@ -122,8 +122,8 @@ class _Unpacked(io.RawIOBase):
 def _print_model(model: Any, out: Path) -> None:
     from rich.text import Text
 
-    from pipelines.estimate import shown_bytes
     from pipelines.render import make_console
+    from pipelines.room import shown_bytes
 
     console = make_console()
     for order, (table, discounts) in enumerate(zip(model.tables, model.discounts, strict=True), start=1):

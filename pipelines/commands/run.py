@@ -18,8 +18,9 @@ from shards.errors import UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pipelines.estimate import Estimate, Room
+    from pipelines.estimate import Estimate
     from pipelines.plan import Plan
+    from pipelines.room import Room
     from pipelines.runners import BeamRunner, LocalRunner
     from pipelines.workspace import Run, Workspace
 
@@ -106,7 +107,8 @@ def prepare(request: Request) -> Prepared:
     Raises:
         UserError: for the first thing that is wrong, or if the run cannot fit.
     """
-    from pipelines import driver, estimate
+    from pipelines import driver, room
+    from pipelines.estimate import estimate_run
     from pipelines.recipe import load_recipe
     from pipelines.runners import make_runner
     from pipelines.workspace import Workspace
@@ -120,15 +122,15 @@ def prepare(request: Request) -> Prepared:
     if request.beam_options:
         make_runner(1, request.beam_options)
     plan = driver.check(workspace)
-    room, ranks = estimate.room_at(workspace), request.ranks or min(2, estimate.cpus())
+    free, ranks = room.room_at(workspace), request.ranks or min(2, room.cpus())
     workers = 0 if request.beam_options else request.workers
     if workers is None:
-        one = estimate.estimate_run(workspace, plan, workers=2, ranks=ranks)
-        workers = estimate.default_workers(one.worker_bytes, room.memory_bytes, estimate.cpus())
-    needed = estimate.estimate_run(workspace, plan, workers=workers, ranks=ranks, train=trains)
-    estimate.require_room(needed, room, request.out, already_bytes=estimate.bytes_at(workspace))
+        one = estimate_run(workspace, plan, workers=2, ranks=ranks)
+        workers = room.default_workers(one.worker_bytes, free.memory_bytes, room.cpus())
+    needed = estimate_run(workspace, plan, workers=workers, ranks=ranks, train=trains)
+    room.require_room(needed, free, request.out, already_bytes=room.bytes_at(workspace))
     runner = make_runner(max(1, workers), request.beam_options)
-    return Prepared(workspace, plan, needed, room, workers, runner, trains)
+    return Prepared(workspace, plan, needed, free, workers, runner, trains)
 
 
 def _require_trainer(out: str) -> None:
@@ -204,7 +206,7 @@ def show_plan(prepared: Prepared, console: Console, *, as_json: bool) -> None:
     from rich.text import Text
 
     from pipelines import render
-    from pipelines.estimate import shown_bytes
+    from pipelines.room import shown_bytes
 
     console.print(render.sources_table("Sources", value["sources"]))
     lines = [
@@ -225,7 +227,7 @@ def show_plan(prepared: Prepared, console: Console, *, as_json: bool) -> None:
 
 
 def _shown(value: int | None) -> str:
-    from pipelines.estimate import shown_bytes
+    from pipelines.room import shown_bytes
 
     return "unknown" if value is None else shown_bytes(value)
 

@@ -221,14 +221,14 @@ def test_a_folder_of_other_files_is_left_alone(tmp_path: Path, capsys: pytest.Ca
 def test_what_cannot_fit_is_refused_before_anything_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pipelines import estimate
+    from pipelines import room
 
     recipe = recipe_in(tmp_path)
-    for room, what in (
-        (estimate.Room(1, 1 << 40), "of disk, and 1 B are free"),
-        (estimate.Room(None, 1 << 20), "1 worker(s) need about"),
+    for free, what in (
+        (room.Room(1, 1 << 40), "of disk, and 1 B are free"),
+        (room.Room(None, 1 << 20), "1 worker(s) need about"),
     ):
-        monkeypatch.setattr(estimate, "room_at", lambda workspace, room=room: room)
+        monkeypatch.setattr(room, "room_at", lambda workspace, free=free: free)
         assert code_of("run", recipe, "--out", tmp_path / "out") == 2
         assert what in " ".join(capsys.readouterr().err.split())
         assert not (tmp_path / "out").exists()

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,18 +8,11 @@ from hypothesis import strategies as st
 
 from pipelines.estimate import (
     TEXT_PER_BYTE,
-    Estimate,
-    Room,
-    available_memory,
-    default_workers,
     estimate,
     kind_of,
-    require_room,
-    shown_bytes,
 )
 from pipelines.plan import Plan, PlannedSource, Split
 from pipelines.recipe import Recipe, parse_recipe
-from shards.errors import UserError
 
 GB = 10**9
 
@@ -134,91 +126,3 @@ def test_the_kind_of_a_file_is_taken_from_its_name(path: str, declared: str, kin
 @given(st.text(max_size=30), st.sampled_from(["auto", "warc", "wet", "jsonl", "parquet"]))
 def test_every_name_has_a_kind(path: str, declared: str) -> None:
     assert kind_of(path, declared) in TEXT_PER_BYTE
-
-
-NEEDED = Estimate(
-    text_bytes=GB, documents=1, disk_bytes=10 * GB, worker_bytes=GB, driver_bytes=GB, training_bytes=5 * GB, workers=3
-)
-
-
-def test_what_fits_is_not_refused() -> None:
-    require_room(NEEDED, Room(11 * GB, 5 * GB), "out")
-    require_room(NEEDED, Room(None, None), "out")
-    require_room(NEEDED, Room(3 * GB, 5 * GB), "out", already_bytes=8 * GB)
-
-
-@pytest.mark.parametrize(
-    ("room", "place", "what", "remedy"),
-    [
-        (Room(9 * GB, 50 * GB), "--out out", "10.0 GB of disk, and 9.0 GB are free", "--sample"),
-        (Room(None, 3 * GB), "--workers", "3 worker.s. need about 4.0 GB of memory, and 3.0 GB", "fewer workers"),
-        (Room(50 * GB, 4 * GB), "recipe, keys model", "training needs about 5.0 GB", "--no-train"),
-    ],
-)
-def test_what_does_not_fit_says_how_much_where_and_what_to_do(room: Room, place: str, what: str, remedy: str) -> None:
-    with pytest.raises(UserError, match=what) as caught:
-        require_room(NEEDED, room, "out")
-    assert place in caught.value.place
-    assert remedy in caught.value.remedy
-
-
-@given(st.integers(1, 1 << 40), st.integers(0, 1 << 44), st.integers(1, 256))
-def test_default_workers_fit_with_the_driver_beside_them(each: int, memory: int, cpus: int) -> None:
-    workers = default_workers(each, memory, cpus)
-    assert 1 <= workers <= cpus
-    assert workers == 1 or (workers + 1) * each <= memory
-
-
-def test_without_a_figure_for_memory_every_cpu_works() -> None:
-    assert default_workers(GB, None, 6) == 6
-
-
-def machine(root: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text, encoding="ascii")
-    return root
-
-
-MEMINFO = {"proc/meminfo": "MemTotal: 9000000 kB\nMemAvailable: 2000000 kB\n"}
-V2, V1 = "sys/fs/cgroup/memory.", "sys/fs/cgroup/memory/memory."
-
-
-@pytest.mark.parametrize(
-    ("files", "bytes_free"),
-    [
-        ({}, None),
-        (MEMINFO, 2_048_000_000),
-        ({**MEMINFO, V2 + "max": "max\n", V2 + "current": "5\n"}, 2_048_000_000),
-        ({**MEMINFO, V2 + "max": "1000000\n", V2 + "current": "600000\n"}, 400_000),
-        (
-            {V2 + "max": "1000000", V2 + "current": "900000", V2 + "stat": "anon 1\ninactive_file 300000\n"},
-            400_000,
-        ),
-        ({V1 + "limit_in_bytes": "9223372036854771712", V1 + "usage_in_bytes": "5"}, None),
-        ({V1 + "limit_in_bytes": "800", V1 + "usage_in_bytes": "900"}, 0),
-    ],
-)
-def test_free_memory_is_the_least_of_machine_and_control_group(
-    tmp_path: Path, files: dict[str, str], bytes_free: int | None
-) -> None:
-    assert available_memory(machine(tmp_path, files)) == bytes_free
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (0, "0 B"),
-        (999, "999 B"),
-        (1000, "1.0 kB"),
-        (9_940, "9.9 kB"),
-        (12_300, "12 kB"),
-        (1_500_000, "1.5 MB"),
-        (512_000_000, "512 MB"),
-        (999_600_000, "1.0 GB"),
-        (3_200_000_000, "3.2 GB"),
-        (80 * 10**12, "80.0 TB"),
-    ],
-)
-def test_sizes_are_shown_for_people(value: int, shown: str) -> None:
-    assert shown_bytes(value) == shown

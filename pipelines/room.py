@@ -1,0 +1,160 @@
+"""What the machine has to offer a run, and the refusal of a run that would not fit."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pipelines.estimate import Estimate
+from pipelines.workspace import Workspace
+from shards.errors import UserError
+
+FREE_SHARE: Final = 0.95
+"""Of the free disk; a disk filled to its last byte serves no one."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """What the machine has: bytes free on the output's disk (None where remote) and of memory (None if unknown)."""
+
+    disk_bytes: int | None
+    memory_bytes: int | None
+
+
+def default_workers(needed_per_worker: int, memory_bytes: int | None, cpus: int) -> int:
+    """Give as many workers as there are CPUs, fewer where memory would not hold them, and one at least."""
+    if memory_bytes is None:
+        return max(1, cpus)
+    # The driver is a process beside the workers, as large as one of them.
+    return max(1, min(cpus, memory_bytes // max(1, needed_per_worker) - 1))
+
+
+def require_room(needed: Estimate, room: Room, out: str, *, already_bytes: int = 0) -> None:
+    """Refuse a run that cannot fit.
+
+    Args:
+        needed: the estimate.
+        room: what is free.
+        out: the output folder, for the message.
+        already_bytes: what an earlier attempt has written there, which need not be written again.
+
+    Raises:
+        UserError: with what is needed, what is there, and what to change.
+    """
+    writing = max(0, needed.disk_bytes - already_bytes)
+    if room.disk_bytes is not None and writing > room.disk_bytes * FREE_SHARE:
+        raise UserError(
+            f"the run needs about {shown_bytes(writing)} of disk, and {shown_bytes(room.disk_bytes)} are free",
+            place=f"--out {out}",
+            remedy="Free some, name a folder on another disk, or take a share of the documents with --sample",
+        )
+    if room.memory_bytes is None:
+        return
+    if needed.curation_bytes > room.memory_bytes:
+        raise UserError(
+            f"{needed.workers or 1} worker(s) need about {shown_bytes(needed.curation_bytes)} of memory, and "
+            f"{shown_bytes(room.memory_bytes)} are free",
+            place="--workers",
+            remedy="Take fewer workers, or lower sources.max_record_bytes and dedup.range_bytes",
+        )
+    if needed.training_bytes > room.memory_bytes:
+        raise UserError(
+            f"training needs about {shown_bytes(needed.training_bytes)} of memory on this machine, and "
+            f"{shown_bytes(room.memory_bytes)} are free",
+            place="recipe, keys model and training",
+            remedy="Lower the model's size or training.micro_batch_tokens, or curate alone with --no-train",
+        )
+
+
+def room_at(workspace: Workspace) -> Room:
+    """Measure what is free where the run will be, and on this machine."""
+    path = workspace.store.local_path(".run")
+    if path is None:
+        return Room(None, available_memory())
+    folder = path.parent
+    while not folder.exists():
+        folder = folder.parent
+    return Room(shutil.disk_usage(folder).free, available_memory())
+
+
+def bytes_at(workspace: Workspace) -> int:
+    """Give the bytes that an earlier attempt has left in the output folder."""
+    store = workspace.store
+    return sum(store.size(path) or 0 for path in store.list("."))
+
+
+def available_memory(root: Path = Path("/")) -> int | None:
+    """Give the bytes of memory that are free: the least of the machine's and the control group's, None if unknown.
+
+    Args:
+        root: where ``proc`` and ``sys`` are.
+    """
+    found = [_of_machine(root), _of_group(root)]
+    known = [value for value in found if value is not None]
+    return min(known) if known else None
+
+
+def _of_machine(root: Path) -> int | None:
+    try:
+        for line in (root / "proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) << 10
+    except OSError:
+        pass
+    return None
+
+
+# Version 2, then version 1: the limit, what is used, and the statistics that name the file cache, which gives way.
+_GROUPS: Final = (
+    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+    (
+        "memory/memory.limit_in_bytes",
+        "memory/memory.usage_in_bytes",
+        "memory/memory.stat",
+        "total_inactive_file",
+    ),
+)
+
+
+def _of_group(root: Path) -> int | None:
+    base = root / "sys/fs/cgroup"
+    for limit_name, used_name, statistics, cache in _GROUPS:
+        limit, used = _number(base / limit_name), _number(base / used_name)
+        if limit is None or used is None or limit >= 1 << 60:
+            continue
+        return max(0, limit - used + _statistic(base / statistics, cache))
+    return None
+
+
+def _number(path: Path) -> int | None:
+    try:
+        text = path.read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+    return int(text) if text.isdecimal() else None
+
+
+def _statistic(path: Path, name: str) -> int:
+    try:
+        lines = path.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith(f"{name} ")), 0)
+
+
+def cpus() -> int:
+    """Give the number of CPUs that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def shown_bytes(value: int) -> str:
+    """Give a size for people: ``512 MB``, ``3.2 GB``; units of 1,000."""
+    size = float(value)
+    for unit in ("B", "kB", "MB"):
+        if size < 999.5:
+            return f"{size:.0f} {unit}" if unit == "B" or size >= 10 else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB" if size < 999.5 else f"{size / 1000:.1f} TB"
