@@ -20,8 +20,9 @@ from typing import Final
 from pipelines.plan import Plan
 from pipelines.recipe import Recipe
 from pipelines.workspace import Workspace
+from shards.memory import rank_bytes
 from shards.schema import MAX_BATCH_BYTES
-from shards.training import ModelSettings, TrainSettings
+from shards.training import ModelSettings
 
 GIB: Final = 1 << 30
 
@@ -72,12 +73,6 @@ LOADED_BYTES_PER_NGRAM: Final = 30
 LM_NGRAMS_PER_TEXT_BYTE: Final = 0.11
 # Counting words for BPE: a table of distinct words and their pairs.
 BPE_BYTES_PER_TEXT_BYTE: Final = 0.5
-
-# A process of torch, values kept per token, layer and feature for the backward pass, and logits with their gradient.
-TORCH_BYTES: Final = 400 << 20
-ACTIVATION_VALUES: Final = 22
-LOGIT_BYTES: Final = 16
-MAX_LOGITS: Final = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -198,14 +193,9 @@ def _parameters(recipe: Recipe) -> int:
 def _training_bytes(recipe: Recipe, ranks: int) -> int:
     if recipe.training is None or recipe.schedule is None:
         return 0
-    training, model = recipe.training or TrainSettings(), recipe.model or ModelSettings()
-    state = training.bytes_per_parameter(ranks) * _parameters(recipe)
     contexts = [stage.context_tokens for stage in recipe.schedule.stages]
-    tokens = max(training.rows_per_micro_batch(context) * context for context in contexts)
-    compute = 2 if training.precision == "bf16" else 4
-    activations = tokens * model.layers * model.width * ACTIVATION_VALUES * compute
-    logits = min(tokens * recipe.tokenizer.vocab_size, MAX_LOGITS) * LOGIT_BYTES
-    return int(ranks * (TORCH_BYTES + state + activations + logits))
+    model, vocabulary = recipe.model or ModelSettings(), recipe.tokenizer.vocab_size
+    return ranks * rank_bytes(model, recipe.training, vocabulary, contexts, ranks)
 
 
 def estimate_run(workspace: Workspace, plan: Plan, *, workers: int, ranks: int, train: bool = True) -> Estimate:

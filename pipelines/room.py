@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from pipelines.estimate import Estimate
 from pipelines.workspace import Workspace
 from shards.errors import UserError
+from shards.memory import available_memory
 
 FREE_SHARE: Final = 0.95
 """Of the free disk; a disk filled to its last byte serves no one."""
@@ -84,65 +84,6 @@ def bytes_at(workspace: Workspace) -> int:
     """Give the bytes that an earlier attempt has left in the output folder."""
     store = workspace.store
     return sum(store.size(path) or 0 for path in store.list("."))
-
-
-def available_memory(root: Path = Path("/")) -> int | None:
-    """Give the bytes of memory that are free: the least of the machine's and the control group's, None if unknown.
-
-    Args:
-        root: where ``proc`` and ``sys`` are.
-    """
-    found = [_of_machine(root), _of_group(root)]
-    known = [value for value in found if value is not None]
-    return min(known) if known else None
-
-
-def _of_machine(root: Path) -> int | None:
-    try:
-        for line in (root / "proc/meminfo").read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) << 10
-    except OSError:
-        pass
-    return None
-
-
-# Version 2, then version 1: the limit, what is used, and the statistics that name the file cache, which gives way.
-_GROUPS: Final = (
-    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
-    (
-        "memory/memory.limit_in_bytes",
-        "memory/memory.usage_in_bytes",
-        "memory/memory.stat",
-        "total_inactive_file",
-    ),
-)
-
-
-def _of_group(root: Path) -> int | None:
-    base = root / "sys/fs/cgroup"
-    for limit_name, used_name, statistics, cache in _GROUPS:
-        limit, used = _number(base / limit_name), _number(base / used_name)
-        if limit is None or used is None or limit >= 1 << 60:
-            continue
-        return max(0, limit - used + _statistic(base / statistics, cache))
-    return None
-
-
-def _number(path: Path) -> int | None:
-    try:
-        text = path.read_text(encoding="ascii").strip()
-    except OSError:
-        return None
-    return int(text) if text.isdecimal() else None
-
-
-def _statistic(path: Path, name: str) -> int:
-    try:
-        lines = path.read_text(encoding="ascii").splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith(f"{name} ")), 0)
 
 
 def cpus() -> int:

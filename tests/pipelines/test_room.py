@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.estimate import Estimate
-from pipelines.room import Room, available_memory, default_workers, require_room, shown_bytes
+from pipelines.room import Room, default_workers, require_room, shown_bytes
 from shards.errors import UserError
 
 GB = 10**9
@@ -47,38 +45,6 @@ def test_default_workers_fit_with_the_driver_beside_them(each: int, memory: int,
 
 def test_without_a_figure_for_memory_every_cpu_works() -> None:
     assert default_workers(GB, None, 6) == 6
-
-
-def machine(root: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text, encoding="ascii")
-    return root
-
-
-MEMINFO = {"proc/meminfo": "MemTotal: 9000000 kB\nMemAvailable: 2000000 kB\n"}
-V2, V1 = "sys/fs/cgroup/memory.", "sys/fs/cgroup/memory/memory."
-
-
-@pytest.mark.parametrize(
-    ("files", "bytes_free"),
-    [
-        ({}, None),
-        (MEMINFO, 2_048_000_000),
-        ({**MEMINFO, V2 + "max": "max\n", V2 + "current": "5\n"}, 2_048_000_000),
-        ({**MEMINFO, V2 + "max": "1000000\n", V2 + "current": "600000\n"}, 400_000),
-        (
-            {V2 + "max": "1000000", V2 + "current": "900000", V2 + "stat": "anon 1\ninactive_file 300000\n"},
-            400_000,
-        ),
-        ({V1 + "limit_in_bytes": "9223372036854771712", V1 + "usage_in_bytes": "5"}, None),
-        ({V1 + "limit_in_bytes": "800", V1 + "usage_in_bytes": "900"}, 0),
-    ],
-)
-def test_free_memory_is_the_least_of_machine_and_control_group(
-    tmp_path: Path, files: dict[str, str], bytes_free: int | None
-) -> None:
-    assert available_memory(machine(tmp_path, files)) == bytes_free
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,101 @@
+"""Memory: what this machine has free, and what a training needs. Both sides ask, before either begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from shards.training import ModelSettings, TrainSettings
+
+# A process of torch before it holds anything.
+PROCESS_BYTES: Final = 400 << 20
+
+# Values kept for the backward pass per token, layer and feature of width: inputs of every matrix product, norms,
+# rotated queries and keys, and the gate's halves (8/3 of width each), counted over trainer/model.py.
+_ACTIVATION_VALUES: Final = 22
+
+# Logits, their fp32 copy, its softmax and its gradient.
+_LOGIT_BYTES: Final = 16
+
+MAX_LOGITS: Final = 1 << 26
+"""Logits held at once: 2^26 in fp32 are 256 MB. The model takes more tokens in pieces, and recomputes them."""
+
+
+def rank_bytes(
+    model: ModelSettings, training: TrainSettings, vocabulary: int, contexts: Iterable[int], ranks: int
+) -> int:
+    """Estimate the most memory in bytes that one of ``ranks`` processes of a training needs, from settings alone.
+
+    Args:
+        model: shape of the model.
+        training: its precision, ZeRO stage and micro-batches.
+        vocabulary: tokens that the tokeniser knows.
+        contexts: context lengths of the schedule's stages, in tokens.
+        ranks: processes that share the model's state.
+    """
+    compute = 2 if training.precision == "bf16" else 4
+    state = training.bytes_per_parameter(ranks) * model.parameters(vocabulary)
+    tokens = max(training.rows_per_micro_batch(context) * context for context in contexts)
+    activations = tokens * model.layers * model.width * _ACTIVATION_VALUES * compute
+    logits = min(tokens * vocabulary, MAX_LOGITS) * _LOGIT_BYTES
+    return int(state + activations + logits) + PROCESS_BYTES
+
+
+def available_memory(root: Path = Path("/")) -> int | None:
+    """Give the bytes of memory that are free: the least of the machine's and the control group's, None if unknown.
+
+    Args:
+        root: where ``proc`` and ``sys`` are.
+    """
+    found = [_of_machine(root), _of_group(root)]
+    known = [value for value in found if value is not None]
+    return min(known) if known else None
+
+
+def _of_machine(root: Path) -> int | None:
+    try:
+        for line in (root / "proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) << 10
+    except OSError:
+        pass
+    return None
+
+
+# Version 2, then version 1: the limit, what is used, and the statistics that name the file cache, which gives way.
+_GROUPS: Final = (
+    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+    (
+        "memory/memory.limit_in_bytes",
+        "memory/memory.usage_in_bytes",
+        "memory/memory.stat",
+        "total_inactive_file",
+    ),
+)
+
+
+def _of_group(root: Path) -> int | None:
+    base = root / "sys/fs/cgroup"
+    for limit_name, used_name, statistics, cache in _GROUPS:
+        limit, used = _number(base / limit_name), _number(base / used_name)
+        if limit is None or used is None or limit >= 1 << 60:
+            continue
+        return max(0, limit - used + _statistic(base / statistics, cache))
+    return None
+
+
+def _number(path: Path) -> int | None:
+    try:
+        text = path.read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+    return int(text) if text.isdecimal() else None
+
+
+def _statistic(path: Path, name: str) -> int:
+    try:
+        lines = path.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith(f"{name} ")), 0)

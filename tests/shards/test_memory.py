@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shards.memory import MAX_LOGITS, PROCESS_BYTES, available_memory, rank_bytes
+from shards.training import ModelSettings, TrainSettings
+
+
+def machine(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text, encoding="ascii")
+    return root
+
+
+MEMINFO = {"proc/meminfo": "MemTotal: 9000000 kB\nMemAvailable: 2000000 kB\n"}
+V2, V1 = "sys/fs/cgroup/memory.", "sys/fs/cgroup/memory/memory."
+
+
+@pytest.mark.parametrize(
+    ("files", "bytes_free"),
+    [
+        ({}, None),
+        (MEMINFO, 2_048_000_000),
+        ({**MEMINFO, V2 + "max": "max\n", V2 + "current": "5\n"}, 2_048_000_000),
+        ({**MEMINFO, V2 + "max": "1000000\n", V2 + "current": "600000\n"}, 400_000),
+        (
+            {V2 + "max": "1000000", V2 + "current": "900000", V2 + "stat": "anon 1\ninactive_file 300000\n"},
+            400_000,
+        ),
+        ({V1 + "limit_in_bytes": "9223372036854771712", V1 + "usage_in_bytes": "5"}, None),
+        ({V1 + "limit_in_bytes": "800", V1 + "usage_in_bytes": "900"}, 0),
+    ],
+)
+def test_free_memory_is_the_least_of_machine_and_control_group(
+    tmp_path: Path, files: dict[str, str], bytes_free: int | None
+) -> None:
+    assert available_memory(machine(tmp_path, files)) == bytes_free
+
+
+def test_this_machine_knows_its_memory() -> None:
+    free = available_memory()
+    assert free is None or free > 1 << 20
+
+
+def test_a_rank_holds_its_share_of_the_state_and_its_own_activations() -> None:
+    model, training = ModelSettings(layers=3, width=64, heads=2), TrainSettings(micro_batch_rows=2, precision="fp32")
+    tokens, parameters = 2 * 100, model.parameters(1_000)
+    activations, logits = tokens * 3 * 64 * 22 * 4, tokens * 1_000 * 16
+    expected = PROCESS_BYTES + 8 * parameters + activations + logits
+    assert rank_bytes(model, training, 1_000, [40, 100, 60], 2) == expected
+    half = TrainSettings(micro_batch_rows=2, precision="bf16")
+    assert rank_bytes(model, half, 1_000, [100], 2) == expected - activations // 2
+
+
+def test_logits_beyond_what_is_held_at_once_cost_nothing_more() -> None:
+    model = ModelSettings(layers=1, width=2, heads=1, ffn_width=1)
+    sizes = [
+        rank_bytes(model, TrainSettings(micro_batch_rows=rows, precision="fp32"), 1 << 16, [1 << 10], 1)
+        for rows in (1, 2, 4)
+    ]
+    assert 1 << 26 == MAX_LOGITS
+    assert [b - a for a, b in zip(sizes, sizes[1:], strict=False)] == [
+        (1 << 10) * 2 * 22 * 4,
+        2 * (1 << 10) * 2 * 22 * 4,
+    ]
