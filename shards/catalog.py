@@ -10,6 +10,7 @@ from typing import Final, Literal
 import pydantic
 
 from shards.errors import IncompleteError
+from shards.store import hash_file
 from shards.writer import ShardFiles, token_dtype
 
 CATALOG_NAME: Final = "manifest.json"
@@ -77,6 +78,11 @@ class ShardCatalog(_Model):
         """Give the manifest's text: the same catalogue gives the same bytes."""
         return json.dumps(self.model_dump(mode="json"), indent=1, sort_keys=True) + "\n"
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the manifest's text, in hex, and so of every byte in the shards."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
     @classmethod
     def load(cls, folder: Path) -> ShardCatalog:
         """Read the manifest of a folder of shards.
@@ -103,21 +109,17 @@ class ShardCatalog(_Model):
             ) from None
 
 
-def sha256_of(path: Path) -> str:
-    """Give the SHA-256 of a file, in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def describe(files: ShardFiles, *, tokens: str, documents: str) -> ShardEntry:
     """Give the manifest's entry of a shard that will be published under the two relative names."""
+    tokens_sha256, tokens_bytes = hash_file(files.tokens_path)
+    documents_sha256, documents_bytes = hash_file(files.documents_path)
     return ShardEntry(
         tokens=tokens,
         documents=documents,
         rows=files.rows,
         token_count=files.tokens,
-        tokens_bytes=files.tokens_path.stat().st_size,
-        documents_bytes=files.documents_path.stat().st_size,
-        tokens_sha256=sha256_of(files.tokens_path),
-        documents_sha256=sha256_of(files.documents_path),
+        tokens_bytes=tokens_bytes,
+        documents_bytes=documents_bytes,
+        tokens_sha256=tokens_sha256,
+        documents_sha256=documents_sha256,
     )

@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from shards.catalog import SPLITS, ShardCatalog, ShardEntry, Split, sha256_of
+from shards.catalog import SPLITS, ShardCatalog, ShardEntry, Split
 from shards.errors import IncompleteError, UserError
+from shards.store import hash_file
 from shards.writer import COMPANION, DOCUMENTS_FORMAT, TOKENS_FORMAT
 
 MAX_OPEN_SHARDS: Final = 400
@@ -79,8 +80,31 @@ class ShardSet:
         shards = cls(folder, ShardCatalog.load(folder))
         for domain, split in shards._shelves:
             for entry in shards._shelves[domain, split].entries:
-                shards._check(domain, split, entry, verify_checksums)
+                shards._check(domain, split, entry)
+        if verify_checksums:
+            shards.verify()
         return shards
+
+    def verify(self, part: int = 0, parts: int = 1) -> int:
+        """Read every byte of one of ``parts`` parts of the files, check it against the manifest, and count the bytes.
+
+        Raises:
+            IncompleteError: naming the first file that is not what was written.
+        """
+        entries = [entry for shelf in self._shelves.values() for entry in shelf.entries]
+        read = 0
+        for entry in entries[part::parts]:
+            for relative, digest in (
+                (entry.tokens, entry.tokens_sha256),
+                (entry.documents, entry.documents_sha256),
+            ):
+                found, size = hash_file(self._path(relative))
+                if found != digest:
+                    raise _damaged(self._path(relative), "does not have the checksum of its content")
+                read += size
+            if entry.rows and int(np.diff(self._map(entry).offsets).min()) < 0:
+                raise _damaged(self._path(entry.tokens), "has offsets that go back")
+        return read
 
     def documents(self, domain: str, split: Split = "train") -> int:
         """Give the number of documents of a domain."""
@@ -187,19 +211,6 @@ class ShardSet:
         source: dict[str, Any] = companion.slice(row, 1).to_pylist()[0]
         return place | source
 
-    def trace_place(self, domain: str, split: Split, shard: int, token: int) -> dict[str, Any]:
-        """Lead from the ``token``-th token of a domain's ``shard``-th shard back to its source, by binary search.
-
-        Raises:
-            IndexError: if the shard has no such token.
-        """
-        shelf = self._shelf(domain, split)
-        offsets = self._map(shelf.entries[shard]).offsets
-        if not 0 <= token < offsets[-1]:
-            raise IndexError(f"shard {shelf.entries[shard].tokens} has {offsets[-1]} tokens, so none at {token}")
-        row = int(np.searchsorted(offsets, token, side="right")) - 1
-        return self.trace(domain, split, int(shelf.first[shard]) + row, token - int(offsets[row]))
-
     def _shelf(self, domain: str, split: Split) -> _Shelf:
         try:
             return self._shelves[domain, split]
@@ -225,19 +236,17 @@ class ShardSet:
             self._mapped.move_to_end(entry.tokens)
         return mapped
 
-    def _check(self, domain: str, split: Split, entry: ShardEntry, verify_checksums: bool) -> None:
+    def _check(self, domain: str, split: Split, entry: ShardEntry) -> None:
         identity = {"domain": domain, "tokenizer": self.catalog.tokenizer, "split": split}
-        for relative, size, digest, format_name in (
-            (entry.tokens, entry.tokens_bytes, entry.tokens_sha256, TOKENS_FORMAT),
-            (entry.documents, entry.documents_bytes, entry.documents_sha256, DOCUMENTS_FORMAT),
+        for relative, size, format_name in (
+            (entry.tokens, entry.tokens_bytes, TOKENS_FORMAT),
+            (entry.documents, entry.documents_bytes, DOCUMENTS_FORMAT),
         ):
             path = self._path(relative)
             if not path.is_file():
                 raise _damaged(path, "is missing")
             if path.stat().st_size != size:
                 raise _damaged(path, f"has {path.stat().st_size} bytes, not {size}")
-            if verify_checksums and sha256_of(path) != digest:
-                raise _damaged(path, "does not have the checksum of its content")
             batch = _read_batch(path)
             wanted = {"headrace.format": format_name, **identity}
             found = {key.decode(): value.decode() for key, value in (batch.schema.metadata or {}).items()}
@@ -253,8 +262,6 @@ class ShardSet:
                 self._path(entry.tokens),
                 f"has {len(mapped.values)} tokens of {mapped.values.dtype}, not {entry.token_count} of {self.dtype}",
             )
-        if verify_checksums and entry.rows and int(np.diff(mapped.offsets).min()) < 0:
-            raise _damaged(self._path(entry.tokens), "has offsets that go back")
 
 
 def safe_path(folder: Path, relative: str) -> Path:

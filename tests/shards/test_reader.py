@@ -91,19 +91,14 @@ def test_every_token_leads_back_to_its_source(tmp_path_factory: pytest.TempPathF
     opened = build(tmp_path_factory.mktemp("set"), shards)
     doc_id = 0
     for number, texts in enumerate(shards):
-        position = 0
         for text in texts:
             for token in range(len(text) + 1):
                 place = opened.trace("web", "train", doc_id, token)
-                assert place == opened.trace_place("web", "train", number, position)
                 assert (place["doc_id"], place["url"]) == (doc_id, f"https://example.org/{doc_id}")
                 assert (place["source_index"], place["offset"], place["token"]) == (number, doc_id * 100, token)
-                position += 1
             with pytest.raises(IndexError):
                 opened.trace("web", "train", doc_id, len(text) + 1)
             doc_id += 1
-        with pytest.raises(IndexError):
-            opened.trace_place("web", "train", number, position)
 
 
 def test_held_out_documents_are_apart(tmp_path: Path) -> None:
@@ -181,6 +176,24 @@ def test_a_flipped_token_is_found_by_its_checksum(tmp_path: Path) -> None:
     ShardSet.open(tmp_path)
     with pytest.raises(IncompleteError, match="checksum"):
         ShardSet.open(tmp_path, verify_checksums=True)
+
+
+def test_parts_of_the_verification_cover_every_byte_once(tmp_path: Path) -> None:
+    opened = build(tmp_path, [[[301, 302]], [[303]], [[304], [305, 306]]], held_out=[[307]])
+    size = sum(path.stat().st_size for path in tmp_path.glob("*.arrow"))
+    for parts in (1, 2, 3, 7):
+        assert sum(opened.verify(part, parts) for part in range(parts)) == size
+    for path in sorted(tmp_path.glob("*.arrow")):
+        good = path.read_bytes()
+        path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+        damaged = []
+        for part in range(2):
+            try:
+                opened.verify(part, 2)
+            except IncompleteError as error:
+                damaged.append(error.place)
+        assert damaged == [str(path)]
+        path.write_bytes(good)
 
 
 def test_a_shard_under_a_false_flag_is_not_read(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from shards.catalog import CATALOG_NAME, DomainShards, ShardCatalog, describe
+from shards.finished import CONTRACT, DIGESTS_FILE
 from shards.resolve import resolve
 from shards.schedule import ScheduleSettings
+from shards.store import FileEntry
 from shards.writer import ShardWriter
 
 END = 0
@@ -85,11 +88,32 @@ def write_run(
 
 
 def write_settings(
-    folder: Path, *, model: dict[str, Any] | None = None, training: dict[str, Any] | None = None
+    folder: Path,
+    *,
+    model: dict[str, Any] | None = None,
+    training: dict[str, Any] | None = None,
+    finished: bool = True,
 ) -> None:
-    """Write ``train.json``."""
+    """Write ``train.json``, as a run that then finished; as one that was killed before, without ``finished``."""
     value = {"model": model or MODEL, "training": {**TRAINING, **(training or {})}}
     (folder / "train.json").write_text(json.dumps(value))
+    if finished:
+        finish(folder)
+
+
+def finish(folder: Path) -> None:
+    """Write what the driver does at a run's end: the manifests of passes that name what is there, and the digests."""
+    files: dict[str, dict[str, Any]] = {name: {} for name, _, _ in CONTRACT}
+    for name, kind, path in CONTRACT:
+        if (folder / path).exists():
+            files[name][kind] = asdict(FileEntry.of(path, (folder / path).read_bytes()))
+    digests = {name: f"digest of {name}" for name in files}
+    for name, listed in files.items():
+        (folder / name).mkdir(exist_ok=True)
+        units = [{"unit": "all", "files": listed, "statistics": {}}]
+        manifest = {"format": 1, "pass": name, "digest": digests[name], "statistics": {}, "units": units}
+        (folder / name / "manifest.json").write_text(json.dumps(manifest))
+    (folder / DIGESTS_FILE).write_text(json.dumps(digests))
 
 
 def _walk(successors: np.ndarray, length: int, generator: np.random.Generator) -> np.ndarray:

@@ -1,0 +1,36 @@
+"""One lock for a run's folder: curation rewrites what training maps into memory, so only one process works there."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from shards.errors import UserError
+
+LOCK_FILE: Final = ".lock"
+"""In the run's folder. What counts is the kernel's lock on it, not that it is there."""
+
+
+@contextmanager
+def locked(path: Path, place: str) -> Iterator[None]:
+    """Hold an exclusive lock on a file, which is made where it is missing; the kernel releases it at any death.
+
+    Args:
+        path: the file.
+        place: what the lock is of, for the message.
+
+    Raises:
+        UserError: if another process holds it. It is not waited for.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="ascii") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                "another process is working in this folder", place=place, remedy="Wait for it, or stop it"
+            ) from None
+        yield
