@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from apache_beam.metrics.metric import Metrics
 
 from pipelines import coder
+from pipelines.step import Step
 from stages.base import Stage, mark
 
 coder.register()
@@ -32,11 +33,11 @@ class Apply(beam.PTransform[Any, Any]):
         return batches | "mark" >> beam.ParDo(_Mark(self._stage)).with_output_types(pa.RecordBatch)
 
 
-class _Mark(beam.DoFn):
+class _Mark(Step):
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
 
-    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def work(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         marked = mark(self._stage, batch)
         # Counters are for dashboards only: some runners count attempts. The verdict table is what statistics come from.
         before, after = batch.column("dropped_by").null_count, marked.column("dropped_by").null_count

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any
 
-import apache_beam as beam
 import pyarrow as pa
 
 from pipelines import coder
+from pipelines.step import Step
 
 coder.register()
 
@@ -37,9 +37,6 @@ def _threaded(batch: pa.RecordBatch, unit: str, seq: int, *, last: bool) -> pa.R
     return batch.replace_schema_metadata({_UNIT: unit, _SEQ: str(seq), _LAST: str(int(last))})
 
 
-W = TypeVar("W", bound="UnitSink")
-
-
 class UnitSink(ABC):
     """Takes the batches of one unit in order, and makes its files and marker at the end."""
 
@@ -56,7 +53,7 @@ class UnitSink(ABC):
         """Remove what is not published."""
 
 
-class UnitWriter(beam.DoFn, Generic[W]):
+class UnitWriter(Step):
     """Feeds one sink per unit; ``open_sink(unit)`` makes it."""
 
     def __init__(self) -> None:
@@ -72,7 +69,7 @@ class UnitWriter(beam.DoFn, Generic[W]):
         """Forget what a failed attempt left."""
         self._give_up()
 
-    def process(self, batch: pa.RecordBatch) -> Iterator[Any]:
+    def work(self, batch: pa.RecordBatch) -> Iterator[Any]:
         """Write a batch; on the last one, publish and mark."""
         metadata = batch.schema.metadata or {}
         unit, seq, last = metadata[_UNIT].decode(), int(metadata[_SEQ]), metadata[_LAST] == b"1"
@@ -97,6 +94,10 @@ class UnitWriter(beam.DoFn, Generic[W]):
             unit = self._unit
             self._give_up()
             raise RuntimeError(f"the bundle ended inside {unit}: nothing of it was published")
+
+    def teardown(self) -> None:
+        """Leave nothing behind on a worker whose bundle failed."""
+        self._give_up()
 
     def _give_up(self) -> None:
         if self._sink is not None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import Any, cast
 
 import pydantic
@@ -13,7 +13,7 @@ import pydantic
 from pipelines.recipe import LmSettings, Recipe, StageUse
 from pipelines.workspace import Run, Workspace
 from shards.errors import UserError
-from shards.store import hash_file
+from shards.store import fetch, hash_file
 from stages.base import Stage, parameters
 from stages.fingerprint import Fingerprint
 from stages.readers.base import READ
@@ -59,7 +59,17 @@ def build_chain(workspace: Workspace, fitted: Mapping[str, str]) -> list[Stage]:
         chain.append(build_stage(workspace, use, f"recipe, key stages.{position}", fitted))
     names = [stage.name for stage in chain]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise UserError(f"the stage {twice!r} is in the chain twice", remedy="Drops are counted by stage: keep one")
+        raise UserError(
+            f"the stage {twice!r} is in the chain twice",
+            place="recipe, key stages",
+            remedy="Drops are counted by stage: keep one",
+        )
+    if Fingerprint.name in names:
+        raise UserError(
+            f"the stage {Fingerprint.name!r} ends every chain of itself",
+            place="recipe, key stages",
+            remedy="Leave it out, and set its parameters in [dedup]",
+        )
     dedup = recipe.dedup
     try:
         fingerprint = Fingerprint(
@@ -126,27 +136,45 @@ def fitted_languages(recipe: Recipe) -> list[LmSettings]:
 
 
 def fitted_models(run: Run) -> dict[str, str]:
-    """Give the local paths of the models that this run fitted, by language."""
-    paths = {}
-    for lm in fitted_languages(run.recipe):
-        entry = run.folder("fit_lm").require(lm.language).files["model"]
-        paths[lm.language] = str(run.store.local_copy(entry))
-    return paths
+    """Give where the models lie that this run fitted, by language: a local path, or a URI that any worker can fetch."""
+    folder = run.folder("fit_lm")
+    entries = {lm.language: folder.require(lm.language).files["model"] for lm in fitted_languages(run.recipe)}
+    return {language: run.store.uri(entry.path) for language, entry in entries.items()}
 
 
-def chain_section(workspace: Workspace, chain: list[Stage]) -> list[Any]:
+def chain_section(chain: Sequence[Stage]) -> list[Any]:
     """Give names, parameters and the content of models and lists of a chain, for a digest: no path is part of it."""
     section: list[Any] = []
-    uses = {use.use: use for use in workspace.recipe.stages}
     for stage in chain:
         paths = set(stage.path_parameters)
-        left_out = paths | APPLIED_LATER.get(stage.name, set())
-        values = {key: value for key, value in parameters(stage).items() if key not in left_out}
-        files = [_content(path) for path in stage.files()]
-        written = uses[stage.name].parameters if stage.name in uses else {}
-        section.append([stage.name, values, files, [written.get(name) for name in sorted(paths)]])
+        values = parameters(stage)
+        files = stage.files()
+        content = {name: _content(values.pop(name), files) for name in sorted(paths)}
+        for name in APPLIED_LATER.get(stage.name, ()):
+            values.pop(name)
+        # What a stage reads without being told where, such as a default model.
+        named = [path for name in paths for path in _paths(parameters(stage)[name])]
+        own = sorted(hash_file(fetch(path))[0] for path in files if not any(_is_below(path, name) for name in named))
+        section.append([stage.name, values, content, own])
     return section
 
 
-def _content(path: str) -> str:
-    return hash_file(Path(path))[0]
+def _content(value: Any, files: Sequence[str]) -> Any:
+    """Give what a path parameter's files hold, by the names that verdicts may mention."""
+    if isinstance(value, Mapping):
+        return {key: _content(item, files) for key, item in sorted(value.items())}
+    if not isinstance(value, str):
+        return [_content(item, files) for item in value]
+    below = sorted(path for path in files if _is_below(path, value))
+    return [[path[len(value) :] or PurePath(path).name, hash_file(fetch(path))[0]] for path in below]
+
+
+def _paths(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value] if value else []
+    items = value.values() if isinstance(value, Mapping) else value
+    return [path for item in items for path in _paths(item)]
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return bool(folder) and (path == folder or path.startswith(folder.rstrip("/") + "/"))

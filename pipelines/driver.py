@@ -9,7 +9,6 @@ import contextlib
 import fcntl
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from pipelines.chain import build_chain, fitted_languages
 from pipelines.passes.base import DriverPass, Pass
@@ -29,6 +28,7 @@ from pipelines.runners import BeamRunner, LocalRunner
 from pipelines.workspace import LOCK_FILE, Run, Workspace, describe
 from shards.errors import UserError
 from shards.manifest import digest_of
+from shards.store import fetch
 
 PASSES: tuple[Pass, ...] = (
     FitLm(),
@@ -62,7 +62,7 @@ def check(workspace: Workspace) -> Plan:
     for position, lm in enumerate(recipe.lm):
         if lm.corpus:
             reference_files(workspace, lm.corpus, f"recipe, key lm.{position}.corpus")
-        elif not Path(workspace.input_path(lm.model or "")).is_file():
+        elif not fetch(workspace.input_path(lm.model or "")).is_file():
             raise UserError(
                 f"the language model {lm.model!r} is missing",
                 place=f"recipe, key lm.{position}.model, looked in {workspace.base}",
@@ -72,7 +72,7 @@ def check(workspace: Workspace) -> Plan:
     pending = {lm.language for lm in fitted_languages(recipe)}
     for stage in build_chain(workspace, dict.fromkeys(pending, "")):
         for path in stage.files():
-            if path and not Path(path).is_file():
+            if path and not fetch(path).is_file():
                 raise UserError(
                     f"the file {path!r} is missing", place=f"recipe, stage {stage.name}", remedy="Mend its path"
                 )
@@ -93,6 +93,18 @@ def _check_names(recipe: Recipe) -> None:
                     place=f"recipe, key stages.{position}.domains",
                     remedy=f"The recipe has {', '.join(domains)}",
                 )
+    if recipe.schedule:
+        groups = recipe.schedule.groups
+        named = [name for members in groups.values() for name in members] + list(recipe.schedule.max_epochs)
+        weights = (stage.weights for stage in recipe.schedule.stages if not isinstance(stage.weights, str))
+        named += [name for weight in weights for name in weight]
+        for name in named:
+            if name not in domains and name not in groups:
+                raise UserError(
+                    f"no document can be of the domain {name!r}",
+                    place="recipe, key schedule",
+                    remedy=f"The recipe has {', '.join([*domains, *groups])}",
+                )
     languages = [lm.language for lm in recipe.lm]
     for position, language in enumerate(languages):
         if language in languages[:position]:
@@ -109,8 +121,10 @@ def curate(workspace: Workspace, plan: Plan, runner: LocalRunner | BeamRunner, r
     # From here on the folder is not finished, until the digests of all passes are known again.
     if store.exists(DIGESTS_FILE):
         store.delete(DIGESTS_FILE)
-    save_plan(store, plan, load_sources(store))
     run = Run(store.root, digest_of([describe(workspace.recipe), [split.name for split in plan.splits]]))
+    run.take_over()
+    workspace.save_recipe()
+    save_plan(store, plan, load_sources(store))
     timings: dict[str, float] = store.read_json(TIMINGS_FILE) if store.exists(TIMINGS_FILE) else {}
     for work in PASSES:
         run = run.with_digest(work.name, work.digest(run))

@@ -175,8 +175,16 @@ def _cut(workspace: Workspace, sources: Sequence[PlannedSource]) -> Iterator[Spl
 
 
 def _split(position: int, sources: Sequence[PlannedSource], settings: Sequence[SourceSettings]) -> Split:
+    # The file's name without its folder: where a corpus lies is no part of what is made from it.
     content = [
-        [s.index, s.path, s.size, s.checksum, settings[s.settings].model_dump(exclude={"glob"})] for s in sources
+        [
+            s.index,
+            s.path.rpartition("/")[2],
+            s.size,
+            s.checksum,
+            settings[s.settings].model_dump(exclude={"glob"}),
+        ]
+        for s in sources
     ]
     return Split(f"{position:05d}-{digest_of(content)[:8]}", tuple(sources))
 

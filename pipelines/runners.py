@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -22,6 +23,7 @@ from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from pipelines.passes.base import Pass
+from pipelines.step import take_noted
 from pipelines.workspace import Run
 from shards.errors import UserError
 
@@ -79,7 +81,8 @@ class LocalRunner:
                 done, waiting = wait(waiting, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
                 for future in done:
                     future.result()
-                poll()
+                with contextlib.suppress(OSError):
+                    poll()
         except BrokenProcessPool as error:
             self._pool = None
             raise RunnerError(
@@ -95,16 +98,30 @@ def _be_a_worker() -> None:
     # Ctrl-C reaches every process of the terminal: the driver speaks of it, workers end in silence.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     pa.set_cpu_count(1)
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True, name="headrace-parent").start()
     for name in ("OMP_NUM_THREADS", "RAYON_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ[name] = "1"
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
+def _end_with(parent: int) -> None:
+    """End this process when its driver has: the pool's own queue would keep an orphan alive, and at work."""
+    while os.getppid() == parent:
+        time.sleep(POLL_SECONDS)
+    os._exit(1)
+
+
 def run_in_memory(work: Pass, run: Run, units: Sequence[str]) -> None:
     """Do units in this process, in one pipeline."""
+    take_noted()
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
     work.builder(run, units)(pipeline)
-    pipeline.run().wait_until_finish()
+    try:
+        pipeline.run().wait_until_finish()
+    except Exception:
+        if (noted := take_noted()) is not None:
+            raise noted from None
+        raise
 
 
 class BeamRunner:
@@ -143,7 +160,9 @@ def _polling(poll: Callable[[], None]) -> Iterator[None]:
 
     def loop() -> None:
         while not stop.wait(POLL_SECONDS):
-            poll()
+            # Progress is no reason to stop work: a store that does not answer will be asked again.
+            with contextlib.suppress(OSError):
+                poll()
 
     thread = threading.Thread(target=loop, daemon=True, name="headrace-progress")
     thread.start()

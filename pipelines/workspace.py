@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,11 @@ from typing import Any
 from pipelines.recipe import Recipe
 from shards.errors import IncompleteError, UserError
 from shards.manifest import PassFolder
-from shards.store import SCRATCH, Store
+from shards.store import SCRATCH, FileEntry, Store
 
 RECIPE_FILE = "recipe.json"
+RUN_FILE = "plan/run.json"
+"""Names the run that the folder belongs to at the moment, so that a worker of an earlier one commits nothing."""
 LOCK_FILE = ".lock"
 
 
@@ -76,6 +79,10 @@ class Workspace:
         return path if "://" in path else str(Path(self.base, path))
 
 
+class SupersededError(RuntimeError):
+    """A worker outlived its run: it may not commit to a folder that another recipe has taken over."""
+
+
 @functools.lru_cache(maxsize=8)
 def _opened(root: str, recipe_key: str) -> Workspace:
     return Workspace.open(root)
@@ -111,6 +118,20 @@ class Run:
     def with_digest(self, name: str, digest: str) -> Run:
         """Give the run with one more pass known."""
         return replace(self, digests=(*self.digests, (name, digest)))
+
+    def take_over(self) -> None:
+        """Make the folder this run's: workers of another, still alive somewhere, will commit nothing from here on."""
+        self.store.write_json(RUN_FILE, {"run": self.recipe_key})
+
+    def commit(self, name: str, unit: str, files: Mapping[str, FileEntry], statistics: Mapping[str, Any]) -> None:
+        """Write the marker of a pass's unit, after all its files are published.
+
+        Raises:
+            SupersededError: if the folder has become another run's: then what was read may be the other's.
+        """
+        if self.store.exists(RUN_FILE) and self.store.read_json(RUN_FILE)["run"] != self.recipe_key:
+            raise SupersededError(f"the folder {self.root} belongs to another run by now; unit {unit} is given up")
+        self.folder(name).commit(unit, files, statistics)
 
     def manifest(self, name: str) -> dict[str, Any]:
         """Give the manifest of a finished pass: checked file by file once per process, then remembered.

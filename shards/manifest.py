@@ -95,19 +95,23 @@ class PassFolder:
         return [unit for unit in units if self.marker(unit) is None]
 
     def is_finished(self, units: Sequence[str] | None = None) -> bool:
-        """Tell whether the manifest is there with this digest, and all files it names in full size.
+        """Tell whether the manifest is there with this digest, and every unit's marker with all its files.
 
-        With ``units``, also whether it is of exactly these: a digest does not change when inputs are added or removed.
+        Markers count as well as the manifest, because readers ask them: another recipe that began to work in this
+        folder has overwritten some. With ``units``, the manifest must be of exactly these: a digest does not change
+        when inputs are added or removed.
         """
         path = f"{self.name}/manifest.json"
         if not self.store.exists(path):
             return False
-        manifest = self.store.read_json(path)
+        try:
+            manifest = self.store.read_json(path)
+        except IncompleteError:
+            return False
         if manifest.get("digest") != self.digest:
             return False
-        if units is not None and [unit["unit"] for unit in manifest["units"]] != list(units):
-            return False
-        return all(self._is_there(FileEntry(**f)) for u in manifest["units"] for f in u["files"].values())
+        names = [unit["unit"] for unit in manifest["units"]]
+        return (units is None or names == list(units)) and not self.pending(names)
 
     def _is_there(self, entry: FileEntry) -> bool:
         if self.store.size(entry.path) != entry.size:

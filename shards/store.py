@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -84,6 +85,31 @@ def open_input(uri: str) -> BinaryIO:
     return cast(BinaryIO, fs.open_input_file(path))
 
 
+def fetch(uri: str) -> Path:
+    """Give a local path with the content of a local path or URI: a copy is made once per machine and version.
+
+    Raises:
+        OSError: if it is missing or cannot be read.
+    """
+    if "://" not in uri:
+        return Path(uri)
+    fs, path = file_system(uri)
+    info = fs.get_file_info(path)
+    version = f"{uri}\0{info.size}\0{info.mtime_ns}"
+    return _cached(uri, hashlib.sha256(version.encode()).hexdigest())
+
+
+def _cached(uri: str, key: str) -> Path:
+    copy = Path(tempfile.gettempdir()) / f"headrace-{os.getuid()}" / f"{key}{PurePosixPath(uri).suffix}"
+    if copy.is_file():
+        return copy
+    copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=copy.parent, delete=False) as out, open_input(uri) as file:
+        shutil.copyfileobj(file, out, _READ_BYTES)
+    os.replace(out.name, copy)
+    return copy
+
+
 class Store:
     """A folder of output, on any file system. Paths given to it are relative, with ``/``, and never lead out of it."""
 
@@ -104,6 +130,11 @@ class Store:
     def local_path(self, path: str) -> Path | None:
         """Give the local path for memory mapping, None where the store is remote."""
         return Path(self._full(path)) if self.is_local else None
+
+    def uri(self, path: str) -> str:
+        """Give a file's place for others: its local path, or its URI."""
+        full = self._full(path)
+        return full if self.is_local else f"{self.root.rstrip('/')}/{path}"
 
     def exists(self, path: str) -> bool:
         """Tell whether a file is there."""
@@ -195,17 +226,15 @@ class Store:
         """
         if (local := self.local_path(entry.path)) is not None:
             return local
-        suffix = PurePosixPath(entry.path).suffix
-        copy = Path(tempfile.gettempdir()) / f"headrace-{os.getuid()}" / f"{entry.sha256}{suffix}"
-        if not (copy.is_file() and hash_file(copy)[0] == entry.sha256):
-            copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=copy.parent, delete=False) as out, self.open(entry.path) as file:
-                while chunk := file.read(_READ_BYTES):
-                    out.write(chunk)
-            if hash_file(Path(out.name))[0] != entry.sha256:
-                raise IncompleteError(f"{entry.path} is not what its marker says", place=self.root)
-            os.replace(out.name, copy)
-        return copy
+        for _ in range(2):
+            # The first look may find a copy that a kill cut short.
+            copy = _cached(self.uri(entry.path), entry.sha256)
+            if hash_file(copy)[0] == entry.sha256:
+                return copy
+            copy.unlink()
+        raise IncompleteError(
+            f"{entry.path} is not what its marker says", place=self.root, remedy="Run the recipe again"
+        )
 
     def delete(self, path: str) -> None:
         """Delete a file."""

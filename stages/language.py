@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final
 
 import fasttext
@@ -15,6 +14,7 @@ import pydantic
 
 from shards.errors import UserError
 from shards.schema import UNKNOWN_LANGUAGE
+from shards.store import fetch
 from stages.base import Verdict, first_failing, stage, text_of
 from stages.fasttext_file import check_whole
 from stages.models import load_once
@@ -119,11 +119,12 @@ def _one_line(text: str) -> str:
 
 
 def _load(path: str) -> Any:
-    if not Path(path).is_file():
+    local = fetch(path)
+    if not local.is_file():
         raise UserError(f"there is no language model at {path}", remedy="Correct the path, or leave 'model' empty")
     try:
-        check_whole(path)
-        model = fasttext.load_model(path)
+        check_whole(str(local))
+        model = fasttext.load_model(str(local))
     except ValueError as error:
         raise UserError(
             f"{path} is not a whole fastText model: {error}", remedy="Name a .bin or .ftz file, or copy it again"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from fractions import Fraction
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 import kenlm
@@ -15,6 +14,7 @@ import pyarrow as pa
 import pydantic
 
 from shards.errors import UserError
+from shards.store import fetch
 from stages.base import Verdict, first_failing, stage, text_of
 from stages.lm_text import iter_lm_lines
 from stages.models import load_once
@@ -142,13 +142,14 @@ def percentile_cuts(histogram: Mapping[int, int], low: float | None, high: float
 
 
 def _load(path: str) -> Any:
-    if not Path(path).is_file():
+    local = fetch(path)
+    if not local.is_file():
         raise UserError(f"there is no language model at {path}", place="models of perplexity_v1")
     config = kenlm.Config()
     config.show_progress = False
     config.arpa_complain = kenlm.ARPALoadComplain.NONE
     try:
-        return kenlm.Model(path, config)
+        return kenlm.Model(str(local), config)
     except (OSError, RuntimeError) as error:
         raise UserError(
             f"KenLM cannot read {path}", place=str(error).strip(), remedy="Name an ARPA or binary file"

@@ -158,10 +158,8 @@ def carry_out(prepared: Prepared, console: Console) -> Run:
     from pipelines.progress import PassProgress
 
     workspace = prepared.workspace
-    with driver.locked(workspace):
-        workspace.save_recipe()
-        with prepared.runner as runner, PassProgress(console) as progress:
-            return driver.curate(workspace, prepared.plan, runner, progress)
+    with driver.locked(workspace), prepared.runner as runner, PassProgress(console) as progress:
+        return driver.curate(workspace, prepared.plan, runner, progress)
 
 
 def train_command(folder: str, ranks: int | None) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import apache_beam as beam
 
+from pipelines.step import Step
 from pipelines.workspace import Run
 from shards.manifest import digest_of
 
@@ -47,8 +48,12 @@ class Pass(ABC):
     weighs_bytes: ClassVar[bool] = False
 
     def digest(self, run: Run) -> str:
-        """Give the digest of this pass: own name and version, section, and the manifests of its upstream passes."""
-        above = {name: digest_of(run.manifest(name)) for name in self.upstream}
+        """Give the digest of this pass: own name and version, section, and all files of its upstream passes.
+
+        Their own digests are left out: a change above that changes no byte ends there. So ``upstream`` names every pass
+        whose files this one reads, not only the last.
+        """
+        above = {name: digest_of(run.manifest(name)["units"]) for name in self.upstream}
         return digest_of([self.name, self.version, self.section(run), above])
 
 
@@ -68,11 +73,11 @@ class UnitPass(Pass):
         return build
 
 
-class _Work(beam.DoFn):
+class _Work(Step):
     def __init__(self, unit_pass: UnitPass, run: Run) -> None:
         self._pass, self._run = unit_pass, run
 
-    def process(self, unit: str) -> Iterator[Any]:
+    def work(self, unit: str) -> Iterator[Any]:
         self._pass.work(self._run, unit)
         yield from ()
 

@@ -50,7 +50,7 @@ class Decide(DriverPass):
             for language in sorted(merged):
                 bounds = percentile_cuts(merged[language], low or 0.0, 100.0 if high is None else high)
                 cuts[language] = [bounds[0] if low is not None else None, bounds[1] if high is not None else None]
-        run.folder(self.name).commit(self.UNIT, {}, {"perplexity": cuts})
+        run.commit(self.name, self.UNIT, {}, {"perplexity": cuts})
 
 
 def percentiles(run: Run) -> tuple[float | None, float | None]:

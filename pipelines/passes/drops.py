@@ -71,7 +71,7 @@ class Drops(UnitPass):
             "survivors": left.num_rows,
             "survivor_bytes": int(left.column("text_bytes").to_numpy().sum()),
         }
-        run.folder(self.name).commit(unit, files, statistics)
+        run.commit(self.name, unit, files, statistics)
 
 
 def _cut(run: Run, keys: pa.Table) -> pa.Table:

@@ -16,15 +16,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pipelines.estimate import RANGES_PER_PIPELINE
 from pipelines.passes.base import Builder, DriverPass, Pass
 from pipelines.passes.decide import cut_mask, cuts_of
+from pipelines.step import Step
 from pipelines.tables import one_array, publish_table, read_table, structured, unstructured
 from pipelines.workspace import Run
 from shards.store import FileEntry
 from stages.exact_dedup import DROP, EXACT_KEY, exact_drops, exact_keys
 
-RANGES_PER_PIPELINE = 4
-"""FnApiRunner holds about 4.3 times its input: with ranges of 16 MB, a local pipeline stays under 300 MB."""
+PIECE_BYTES = 4 << 20
+"""Largest element of a shuffle; real runners refuse those over 10 MB."""
 
 
 class ExactRanges(Pass):
@@ -54,7 +56,7 @@ class ExactRanges(Pass):
                 pipeline
                 | beam.Create(splits)
                 | beam.Reshuffle()
-                | "keys" >> beam.ParDo(_Keys(run, ranges, tuple(units))).with_output_types(tuple[int, bytes])
+                | "keys" >> beam.ParDo(_Keys(run, ranges, tuple(units), splits[0])).with_output_types(tuple[int, bytes])
                 | beam.GroupByKey()
                 | "drops" >> beam.ParDo(_Drops(run))
             )
@@ -70,6 +72,31 @@ def range_names(key_bytes: int, range_bytes: int) -> list[str]:
 def range_of(hashes: npt.NDArray[np.uint64], ranges: int) -> npt.NDArray[np.int64]:
     """Give the range, int64 of shape (n,), of 64-bit hashes: multiply-shift on their upper half, for any number."""
     return ((hashes >> np.uint64(32)) * np.uint64(ranges) >> np.uint64(32)).astype(np.int64)
+
+
+def pieces(
+    keys: npt.NDArray[Any], where: npt.NDArray[np.int64], wanted: Sequence[int], *, everywhere: bool
+) -> Iterator[tuple[int, bytes]]:
+    """Give (range, bytes), the elements of a shuffle, of the keys that ``where`` puts into the ranges ``wanted``.
+
+    No element is over 4 MB, which real runners ask for. A range without a key must still end in a marker: so one split
+    gives a piece ``everywhere``, empty where it has nothing.
+
+    Args:
+        keys: structured array of shape (n,).
+        where: the range of each key, shape (n,).
+        wanted: the ranges to emit.
+        everywhere: whether every range of ``wanted`` gets a piece.
+    """
+    order = np.argsort(where, kind="stable")
+    ordered, at = keys[order], where[order]
+    step = PIECE_BYTES // keys.dtype.itemsize
+    for index in wanted:
+        start, end = np.searchsorted(at, [index, index + 1])
+        for begin in range(start, end, step):
+            yield index, ordered[begin : min(begin + step, end)].tobytes()
+        if everywhere and start == end:
+            yield index, b""
 
 
 def documents(run: Run) -> int:
@@ -90,35 +117,31 @@ def alive_keys(run: Run, split: str, columns: Sequence[str]) -> pa.Table:
     return table.filter(pa.array(~(plain | chaotic))).select(list(columns))
 
 
-class _Keys(beam.DoFn):
-    def __init__(self, run: Run, ranges: int, wanted: tuple[str, ...]) -> None:
-        self._run, self._ranges, self._wanted = run, ranges, [int(name) for name in wanted]
+class _Keys(Step):
+    def __init__(self, run: Run, ranges: int, wanted: tuple[str, ...], first: str) -> None:
+        self._run, self._ranges, self._wanted, self._first = run, ranges, [int(name) for name in wanted], first
 
-    def process(self, split: str) -> Iterator[tuple[int, bytes]]:
+    def work(self, split: str) -> Iterator[tuple[int, bytes]]:
         table = alive_keys(self._run, split, ["doc_id", "priority", "content_hash"])
         keys = exact_keys(
             one_array(table.column("content_hash")),
             table.column("priority").to_numpy(),
             table.column("doc_id").to_numpy(),
         )
-        where = range_of(keys["hash_hi"], self._ranges)
-        for index in self._wanted:
-            # An empty piece too: a range without any key must still end in a marker.
-            yield index, keys[where == index].tobytes()
+        yield from pieces(keys, range_of(keys["hash_hi"], self._ranges), self._wanted, everywhere=self._first == split)
 
 
-class _Drops(beam.DoFn):
+class _Drops(Step):
     def __init__(self, run: Run) -> None:
         self._run = run
 
-    def process(self, keyed: tuple[int, Iterable[bytes]]) -> Iterator[Any]:
+    def work(self, keyed: tuple[int, Iterable[bytes]]) -> Iterator[Any]:
         index, pieces = keyed
         drops, statistics = exact_drops([np.frombuffer(piece, EXACT_KEY) for piece in pieces])
         unit = f"{index:05d}"
         entry = publish_table(self._run.store, unstructured(drops), "exact_ranges/drops", unit)
-        self._run.folder("exact_ranges").commit(
-            unit, {"drops": entry}, {"keys": statistics.keys, "suspects": statistics.suspects, "drops": len(drops)}
-        )
+        counts = {"keys": statistics.keys, "suspects": statistics.suspects, "drops": len(drops)}
+        self._run.commit("exact_ranges", unit, {"drops": entry}, counts)
         yield from ()
 
 
@@ -140,7 +163,7 @@ class Exact(DriverPass):
         ]
         drops = np.sort(np.concatenate([np.empty(0, DROP), *parts]), order="doc_id")
         entry = publish_table(run.store, unstructured(drops), self.name, self.UNIT)
-        run.folder(self.name).commit(self.UNIT, {"drops": entry}, {"drops": len(drops)})
+        run.commit(self.name, self.UNIT, {"drops": entry}, {"drops": len(drops)})
 
 
 @functools.lru_cache(maxsize=1)

@@ -71,4 +71,4 @@ class FitLm(UnitPass):
             path = scratch / f"{os.path.basename(unit)}.arpa"
             model.write_arpa(path)
             entry = run.store.publish(path, "fit_lm/models", unit, 1)
-        run.folder(self.name).commit(unit, {"model": entry}, {"order": lm.order, "files": len(paths)})
+        run.commit(self.name, unit, {"model": entry}, {"order": lm.order, "files": len(paths)})

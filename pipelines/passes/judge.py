@@ -24,6 +24,7 @@ from pipelines.chain import build_chain, chain_section, fitted_models
 from pipelines.passes.base import Builder, Pass
 from pipelines.plan import Plan, PlannedSource, Split, load_plan
 from pipelines.recipe import SourceSettings
+from pipelines.step import Step
 from pipelines.tables import TableFile, group_counts, publish_table
 from pipelines.workspace import Run
 from shards.schema import DOCUMENT, TEXT_COLUMNS
@@ -53,7 +54,7 @@ class Judge(Pass):
         """The chain with its models and lists, the domain rules; what a split holds is in its name."""
         chain = build_chain(run.workspace, fitted_models(run))
         rules = [rule.model_dump() for rule in run.recipe.domains]
-        return [chain_section(run.workspace, chain), rules]
+        return [chain_section(chain), rules]
 
     def units(self, run: Run) -> list[str]:
         """The splits."""
@@ -102,11 +103,11 @@ def source_of(planned: PlannedSource, settings: SourceSettings, path: str) -> So
     )
 
 
-class _Read(beam.DoFn):
+class _Read(Step):
     def __init__(self, run: Run) -> None:
         self._run = run
 
-    def process(self, unit: str) -> Iterator[pa.RecordBatch]:
+    def work(self, unit: str) -> Iterator[pa.RecordBatch]:
         split = plan_of(self._run).by_name[unit]
         empty = pa.RecordBatch.from_arrays([pa.array([], f.type) for f in DOCUMENT], schema=DOCUMENT)
         yield from numbered(unit, self._batches(split), empty)
@@ -120,7 +121,7 @@ class _Read(beam.DoFn):
                 yield domains.assign(batch, rules) if rules else batch
 
 
-class _WriteSplits(UnitWriter[Any]):
+class _WriteSplits(UnitWriter):
     def __init__(self, run: Run) -> None:
         super().__init__()
         self._run = run
@@ -176,14 +177,13 @@ class _SplitSink(UnitSink):
                 histogram[value] = histogram.get(value, 0) + count
 
     def commit(self) -> None:
-        folder = self._run.folder("judge")
         entries = {
             kind: file.publish(self._run.store, f"judge/{kind}", self._unit) for kind, file in self._files.items()
         }
         entries["samples"] = publish_table(self._run.store, self._samples.table(), "judge/samples", self._unit)
         counted = group_counts(pa.concat_tables(self._counts), ["dropped_by", "reason", "failed", "language", "domain"])
         histogram = {lang: {str(b): n for b, n in sorted(h.items())} for lang, h in sorted(self._histogram.items())}
-        folder.commit(self._unit, entries, {"counts": counted, "perplexity": histogram})
+        self._run.commit("judge", self._unit, entries, {"counts": counted, "perplexity": histogram})
 
     def abandon(self) -> None:
         for file in self._files.values():

@@ -19,9 +19,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.estimate import RANGES_PER_PIPELINE
 from pipelines.passes.base import Builder, DriverPass, Pass, UnitPass
-from pipelines.passes.exact import alive_keys, documents, exact_drops_of, is_in, range_names, range_of, split_names
+from pipelines.passes.exact import (
+    alive_keys,
+    documents,
+    exact_drops_of,
+    is_in,
+    pieces,
+    range_names,
+    range_of,
+    split_names,
+)
 from pipelines.passes.judge import plan_of
+from pipelines.step import Step
 from pipelines.tables import one_array, publish_table, read_batches, read_table, structured, unstructured
 from pipelines.workspace import Run
 from shards.store import FileEntry
@@ -42,7 +53,7 @@ class NearPairs(Pass):
 
     name = "near_pairs"
     upstream = ("judge", "decide", "exact")
-    units_per_pipeline = 4
+    units_per_pipeline = RANGES_PER_PIPELINE
 
     def section(self, run: Run) -> Any:
         """Threshold, permutations and range size."""
@@ -66,7 +77,8 @@ class NearPairs(Pass):
                 pipeline
                 | beam.Create(splits)
                 | beam.Reshuffle()
-                | "bands" >> beam.ParDo(_BandKeys(run, ranges, tuple(units))).with_output_types(tuple[int, bytes])
+                | "bands"
+                >> beam.ParDo(_BandKeys(run, ranges, tuple(units), splits[0])).with_output_types(tuple[int, bytes])
                 | beam.GroupByKey()
                 | "pairs" >> beam.ParDo(_Pairs(run))
             )
@@ -74,15 +86,13 @@ class NearPairs(Pass):
         return build
 
 
-class _BandKeys(beam.DoFn):
-    def __init__(self, run: Run, ranges: int, wanted: tuple[str, ...]) -> None:
-        self._run, self._ranges, self._wanted = run, ranges, [int(name) for name in wanted]
+class _BandKeys(Step):
+    def __init__(self, run: Run, ranges: int, wanted: tuple[str, ...], first: str) -> None:
+        self._run, self._ranges, self._wanted, self._first = run, ranges, [int(name) for name in wanted], first
 
-    def process(self, split: str) -> Iterator[tuple[int, bytes]]:
+    def work(self, split: str) -> Iterator[tuple[int, bytes]]:
         keys = self._keys(split)
-        where = range_of(keys["key"], self._ranges)
-        for index in self._wanted:
-            yield index, keys[where == index].tobytes()
+        yield from pieces(keys, range_of(keys["key"], self._ranges), self._wanted, everywhere=self._first == split)
 
     def _keys(self, split: str) -> npt.NDArray[Any]:
         dedup = self._run.recipe.dedup
@@ -101,16 +111,16 @@ def survivors_of_exact(run: Run, split: str, columns: Sequence[str]) -> pa.Table
     return table.filter(pa.array(~gone)).select(list(columns))
 
 
-class _Pairs(beam.DoFn):
+class _Pairs(Step):
     def __init__(self, run: Run) -> None:
         self._run = run
 
-    def process(self, keyed: tuple[int, Iterable[bytes]]) -> Iterator[Any]:
+    def work(self, keyed: tuple[int, Iterable[bytes]]) -> Iterator[Any]:
         index, pieces = keyed
         pairs = candidate_pairs([np.frombuffer(piece, BAND_KEY) for piece in pieces])
         unit = f"{index:05d}"
         entry = publish_table(self._run.store, unstructured(pairs), "near_pairs/pairs", unit)
-        self._run.folder("near_pairs").commit(unit, {"pairs": entry}, {"pairs": len(pairs)})
+        self._run.commit("near_pairs", unit, {"pairs": entry}, {"pairs": len(pairs)})
         yield from ()
 
 
@@ -136,7 +146,7 @@ class NearCandidates(DriverPass):
             "pairs": publish_table(run.store, unstructured(pairs), self.name, "pairs"),
             "documents": publish_table(run.store, pa.table({"doc_id": ids}), self.name, "documents"),
         }
-        run.folder(self.name).commit(self.UNIT, files, {"pairs": len(pairs), "documents": len(ids)})
+        run.commit(self.name, self.UNIT, files, {"pairs": len(pairs), "documents": len(ids)})
 
 
 class NearSets(UnitPass):
@@ -168,7 +178,7 @@ class NearSets(UnitPass):
                 parts.append(pa.Table.from_arrays(columns, schema=_SETS))
         table = pa.concat_tables(parts)
         files = {"sets": publish_table(run.store, table, "near_sets/sets", unit)}
-        run.folder(self.name).commit(unit, files, {"documents": table.num_rows})
+        run.commit(self.name, unit, files, {"documents": table.num_rows})
 
 
 _HASHES = pa.schema([("doc_id", pa.int64()), ("priority", pa.int32()), ("content_hash", pa.binary(16))])
@@ -201,7 +211,7 @@ class NearVerify(UnitPass):
         verified["a"], verified["b"] = pairs["a"], pairs["b"]
         verified["jaccard"] = np.round(jaccard_of_pairs(pairs, ids, offsets, hashes), 4)
         files = {"pairs": publish_table(run.store, unstructured(verified), "near_verify/pairs", unit)}
-        run.folder(self.name).commit(unit, files, {"pairs": len(pairs)})
+        run.commit(self.name, unit, files, {"pairs": len(pairs)})
 
 
 def _sets_of(run: Run, ids: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
@@ -227,7 +237,7 @@ class Near(DriverPass):
     """Survivors and clusters over all verified pairs."""
 
     name = "near"
-    upstream = ("near_verify", "near_sets")
+    upstream = ("judge", "decide", "near_verify", "near_sets")
 
     def section(self, run: Run) -> Any:
         """The threshold, and the priorities of sources, which order survivors."""
@@ -249,7 +259,7 @@ class Near(DriverPass):
             "clusters": publish_table(run.store, clusters, self.name, "clusters"),
         }
         statistics = {"pairs": len(verified), "verified": len(close), "removed": len(removed)}
-        run.folder(self.name).commit(self.UNIT, files, statistics)
+        run.commit(self.name, self.UNIT, files, statistics)
 
     def _verified(self, run: Run) -> npt.NDArray[Any]:
         parts = [

@@ -35,7 +35,7 @@ class ResolveSchedule(DriverPass):
             for path in (SCHEDULE_FILE, TRAINING_FILE):
                 if run.store.exists(path):
                     run.store.delete(path)
-            run.folder(self.name).commit(self.UNIT, {}, {})
+            run.commit(self.name, self.UNIT, {}, {})
             return
         tokens = run.folder("catalog").require(DriverPass.UNIT).statistics["train"]
         if not any(tokens.values()):
@@ -54,7 +54,7 @@ class ResolveSchedule(DriverPass):
             "training": _save(run.store, TRAINING_FILE, json.dumps(training, indent=1) + "\n"),
         }
         statistics = {"digest": schedule.digest, "steps": schedule.steps, "tokens": schedule.tokens}
-        run.folder(self.name).commit(self.UNIT, files, statistics)
+        run.commit(self.name, self.UNIT, files, statistics)
 
 
 def _save(store: Store, path: str, text: str) -> FileEntry:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ class FitTokenizer(DriverPass):
         """The settings, and the content of a named file; only a fitted tokeniser depends on the survivors."""
         settings = run.recipe.tokenizer
         content = hash_file(Path(tokenizer_path(run.workspace)))[0] if settings.file else None
-        above = None if settings.file else run.manifest("drops")
+        above = None if settings.file else [run.manifest(name)["units"] for name in ("judge", "drops")]
         return [settings.model_dump(exclude={"file"}), run.recipe.seed, content, above]
 
     def work(self, run: Run) -> None:
@@ -55,7 +56,7 @@ class FitTokenizer(DriverPass):
                 "end_of_text": encoder.token_id(settings.end_of_text, "recipe, key tokenizer.end_of_text"),
             }
             entry = run.store.publish(path, self.name, "tokenizer", 1)
-        run.folder(self.name).commit(self.UNIT, {"tokenizer": entry}, statistics)
+        run.commit(self.name, self.UNIT, {"tokenizer": entry}, statistics)
 
     def _sample(self, run: Run) -> Iterator[str]:
         total = sum(unit["statistics"]["survivor_bytes"] for unit in run.manifest("drops")["units"])
@@ -97,6 +98,7 @@ def check_tokenizer(workspace: Workspace) -> None:
         Encoder(tokenizer_path(workspace)).token_id(settings.end_of_text, "recipe, key tokenizer.end_of_text")
 
 
+@functools.lru_cache(maxsize=1)
 def encoder_of(run: Run) -> tuple[Encoder, int]:
     """Give (encoder, id of the end-of-text token) of a run whose tokeniser is ready."""
     marker = run.folder("tokenizer").require(DriverPass.UNIT)

@@ -21,6 +21,7 @@ from pipelines.batches import UnitSink, UnitWriter, numbered
 from pipelines.passes.base import Builder, DriverPass, Pass
 from pipelines.passes.exact import is_in, split_names
 from pipelines.passes.tokenizer import encoder_of, survivors
+from pipelines.step import Step
 from pipelines.tables import one_array, read_table
 from pipelines.workspace import Run
 from shards.catalog import CATALOG_NAME, DomainShards, ShardCatalog, ShardEntry
@@ -97,11 +98,11 @@ def groups_of(run: Run) -> dict[str, tuple[str, ...]]:
     return groups
 
 
-class _ReadSurvivors(beam.DoFn):
+class _ReadSurvivors(Step):
     def __init__(self, run: Run) -> None:
         self._run = run
 
-    def process(self, unit: str) -> Iterator[pa.RecordBatch]:
+    def work(self, unit: str) -> Iterator[pa.RecordBatch]:
         empty = pa.RecordBatch.from_pylist([], schema=_READ)
         yield from numbered(unit, self._batches(unit), empty)
 
@@ -148,18 +149,18 @@ def _hash_words(hashes: pa.Array) -> npt.NDArray[np.uint64]:
     return np.frombuffer(b"".join(hashes.to_pylist()), "<u8")[::2].copy()
 
 
-class _Tokenise(beam.DoFn):
+class _Tokenise(Step):
     def __init__(self, run: Run) -> None:
         self._run = run
 
-    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def work(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         encoder, _ = encoder_of(self._run)
         values, offsets = encoder.encode(batch.column("text").to_pylist())
         tokens = pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(values))
         yield batch.drop_columns(["text"]).append_column(TOKENS, tokens)
 
 
-class _WriteShards(UnitWriter[Any]):
+class _WriteShards(UnitWriter):
     def __init__(self, run: Run) -> None:
         super().__init__()
         self._run = run
@@ -239,7 +240,7 @@ class _ShardSink(UnitSink):
         for key in sorted(self._open):
             self._close(key)
         statistics = {"shards": self._entries, "languages": dict(sorted(self._languages.items()))}
-        self._run.folder("write").commit(self._unit, self._files, statistics)
+        self._run.commit("write", self._unit, self._files, statistics)
 
     def abandon(self) -> None:
         self._stack.close()
@@ -282,4 +283,4 @@ class Catalog(DriverPass):
             if path not in wanted:
                 run.store.delete(path)
         statistics = {split: catalog.tokens_per_domain(split) for split in ("train", "held_out")}
-        run.folder(self.name).commit(self.UNIT, {"catalog": FileEntry.of(listing, data)}, statistics)
+        run.commit(self.name, self.UNIT, {"catalog": FileEntry.of(listing, data)}, statistics)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
@@ -49,7 +48,7 @@ class Sink(UnitSink):
         self._log.append(f"abandon {self._unit}")
 
 
-class Writer(UnitWriter[Any]):
+class Writer(UnitWriter):
     def __init__(self, root: str) -> None:
         super().__init__()
         self._root, self.log = root, list[str]()

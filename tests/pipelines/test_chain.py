@@ -19,7 +19,7 @@ def workspace(base: Path, **table: Any) -> Workspace:
 
 def section(base: Path, **table: Any) -> str:
     made = workspace(base, **table)
-    return digest_of(chain_section(made, build_chain(made, {})))
+    return digest_of(chain_section(build_chain(made, {})))
 
 
 def test_names_follow_the_recipe_and_end_with_deduplication(tmp_path: Path) -> None:
@@ -75,6 +75,7 @@ def test_the_section_holds_parameters_and_content_but_no_place(tmp_path: Path) -
     use = {"use": "url_blacklist_v1", "lists": ["list.txt"]}
     before = section(tmp_path / "one", stages=[use])
     assert section(tmp_path / "other", stages=[use]) == before
+    assert section(tmp_path / "other", stages=[{**use, "lists": [str(tmp_path / "one" / "list.txt")]}]) == before
     assert section(tmp_path / "one", stages=[{**use, "domains": ["web"]}]) != before
     (tmp_path / "one" / "list.txt").write_text("bad.example\nworse.example\n")
     assert section(tmp_path / "one", stages=[use]) != before

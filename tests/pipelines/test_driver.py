@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,10 @@ import pytest
 from pipelines.driver import DIGESTS_FILE, check, finished_run, locked, pass_names
 from pipelines.passes.judge import Judge
 from pipelines.recipe import parse_recipe
-from pipelines.workspace import Workspace
+from pipelines.verdicts import verdicts
+from pipelines.workspace import SupersededError, Workspace
 from shards.errors import UserError
+from shards.manifest import PassFolder
 from shards.store import SCRATCH
 
 VARYING = {"timings.json", ".lock"}
@@ -243,3 +247,54 @@ def test_digests_follow_the_chain(made: Any) -> None:
     assert names == list(pass_names())
     assert Judge().digest(made.run) == dict(made.run.digests)["judge"]
     assert len(set(dict(made.run.digests).values())) == len(names)
+
+
+def test_a_recipe_begun_and_given_up_leaves_the_one_before_it_whole(
+    made: Any, corpus: Any, run_recipe: Any, copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = content(copied)
+    commit = PassFolder.commit
+
+    def killed(self: PassFolder, *arguments: Any) -> None:
+        commit(self, *arguments)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PassFolder, "commit", killed)
+        # Beam makes a RuntimeError of it: the runner gives back what was raised, number and all.
+        with pytest.raises(OSError, match="No space left") as caught:
+            run_recipe(copied, corpus.recipe(dedup={"shingle_words": 4}), corpus.folder)
+    assert caught.value.errno == errno.ENOSPC
+    again = run_recipe(copied, corpus.recipe(), corpus.folder)
+    after = content(copied)
+    assert {name for name in before if after.get(name) != before[name]} <= {"recipe.json"}
+    assert len(list(verdicts(finished_run(str(copied))))) == len(list(verdicts(made.run)))
+    assert "judge" in redone(again)
+
+
+def test_a_change_that_changes_no_byte_ends_there(corpus: Any, run_recipe: Any, copied: Path) -> None:
+    again = run_recipe(copied, corpus.recipe(dedup={"range_bytes": 4_096}), corpus.folder)
+    assert {"exact_ranges", "near_pairs"} <= redone(again) <= {"exact_ranges", "exact", "near_pairs", "near_candidates"}
+
+
+def test_a_worker_that_outlived_its_run_commits_nothing(made: Any, copied: Path) -> None:
+    zombie = replace(made.run, root=str(copied))
+    replace(zombie, recipe_key="of another recipe").take_over()
+    with pytest.raises(SupersededError, match="belongs to another run"):
+        zombie.commit("judge", "00000-00000000", {}, {})
+
+
+def test_where_a_corpus_lies_is_no_part_of_the_bytes(made: Any, corpus: Any, run_recipe: Any, tmp_path: Path) -> None:
+    table = corpus.recipe()
+    for source in table["sources"]:
+        globs = [source["glob"]] if isinstance(source["glob"], str) else source["glob"]
+        source["glob"] = [str(corpus.folder / glob) for glob in globs]
+    elsewhere = run_recipe(tmp_path / "out", table, corpus.folder)
+    shards = "shards/manifest.json"
+    assert (elsewhere.root / shards).read_bytes() == (made.root / shards).read_bytes()
+
+
+def test_a_stage_that_cannot_be_in_a_chain_is_refused_first(corpus: Any, tmp_path: Path) -> None:
+    recipe = parse_recipe(light(corpus, stages=[{"use": "fingerprint_v1"}]), "test")
+    with pytest.raises(UserError, match=r"fingerprint_v1.*\[dedup\]"):
+        check(Workspace.of(str(tmp_path / "out"), recipe, str(corpus.folder)))

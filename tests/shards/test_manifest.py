@@ -194,11 +194,12 @@ def test_a_file_of_a_fixed_name_counts_only_with_its_content(store: Store) -> No
     assert folder.pending(["all"]) == ["all"]
 
 
-def test_a_manifest_that_leads_out_is_refused(store: Store) -> None:
+def test_a_marker_that_leads_out_is_refused(store: Store) -> None:
     folder = finished(store)
-    value = store.read_json("judge/manifest.json")
-    value["units"][0]["files"]["documents"]["path"] = "../../etc/passwd"
-    store.write_json("judge/manifest.json", value)
+    marker = f"judge/markers/{UNITS[0]}.json"
+    value = store.read_json(marker)
+    value["files"]["documents"]["path"] = "../../etc/passwd"
+    store.write_json(marker, value)
     with pytest.raises(ValueError, match="leads out"):
         folder.is_finished()
 
@@ -209,3 +210,12 @@ def test_a_damaged_marker_is_no_marker(store: Store) -> None:
     assert folder.pending(UNITS) == [UNITS[0]]
     with pytest.raises(IncompleteError, match=UNITS[0]):
         folder.require(UNITS[0])
+
+
+def test_another_recipe_s_marker_in_a_finished_pass_makes_it_unfinished(store: Store) -> None:
+    folder = finished(store)
+    assert folder.is_finished()
+    other = PassFolder(store, folder.name, "another digest")
+    other.commit(UNITS[0], folder.require(UNITS[0]).files, {})
+    assert not folder.is_finished()
+    assert folder.pending(UNITS) == [UNITS[0]]

@@ -46,6 +46,7 @@ def test_a_changed_learning_rate_touches_the_schedule_alone(corpus: Any, run_rec
         TRAINING_FILE,
         "schedule/manifest.json",
         "schedule/markers/all.json",
+        "plan/run.json",
     }
     schedule = Schedule.from_json((copied / SCHEDULE_FILE).read_text())
     assert schedule.stages[0].learning_rate.start == 0.002
@@ -77,5 +78,5 @@ def test_without_a_schedule_there_is_nothing_to_train_on(corpus: Any, run_recipe
 def test_a_weight_of_an_unknown_domain_is_the_users_to_mend(corpus: Any, run_recipe: Any, copied: Path) -> None:
     table = corpus.recipe()
     table["schedule"]["stages"][0]["weights"] = {"bookz": 1.0}
-    with pytest.raises(UserError, match=r"no domain 'bookz'.*'books'"):
+    with pytest.raises(UserError, match=r"the domain 'bookz'.*books, web, wiki"):
         run_recipe(copied, table, corpus.folder)
