@@ -113,6 +113,19 @@ def build_stage(workspace: Workspace, use: StageUse, place: str, fitted: Mapping
         raise UserError(what, place=f"{place}.{key}" if key else place) from error
 
 
+def with_defaults(workspace: Workspace) -> Recipe:
+    """Give the recipe with every parameter of every stage spelled out, so that the saved one says all that was decided.
+
+    Paths stay as they are written.
+    """
+    uses = []
+    for position, use in enumerate(workspace.recipe.stages):
+        built = build_stage(workspace, use, f"recipe, key stages.{position}", {})
+        decided = {key: value for key, value in parameters(built).items() if key not in built.path_parameters}
+        uses.append(StageUse(use=use.use, **{**decided, **use.parameters}))
+    return workspace.recipe.model_copy(update={"stages": tuple(uses)})
+
+
 def _parameter_names(kind: type[Stage]) -> list[str]:
     return [field.name for field in dataclasses.fields(cast(Any, kind))]
 

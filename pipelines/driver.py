@@ -9,8 +9,9 @@ import contextlib
 import fcntl
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from pipelines.chain import build_chain, fitted_languages
+from pipelines.chain import build_chain, fitted_languages, with_defaults
 from pipelines.passes.base import DriverPass, Pass
 from pipelines.passes.decide import Decide
 from pipelines.passes.drops import Drops
@@ -122,8 +123,7 @@ def curate(workspace: Workspace, plan: Plan, runner: LocalRunner | BeamRunner, r
     if store.exists(DIGESTS_FILE):
         store.delete(DIGESTS_FILE)
     run = Run(store.root, digest_of([describe(workspace.recipe), [split.name for split in plan.splits]]))
-    run.take_over()
-    workspace.save_recipe()
+    replace(workspace, recipe=with_defaults(workspace)).take_over(run.recipe_key)
     save_plan(store, plan, load_sources(store))
     timings: dict[str, float] = store.read_json(TIMINGS_FILE) if store.exists(TIMINGS_FILE) else {}
     for work in PASSES:

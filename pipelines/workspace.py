@@ -52,9 +52,14 @@ class Workspace:
         return cls(store, recipe, os.path.abspath(base))
 
     def save_recipe(self) -> None:
-        """Save the resolved recipe: defaults are spelled out, so the file says all that was decided."""
+        """Save the recipe."""
         resolved = self.recipe.model_dump(mode="json", by_alias=True)
         self.store.write_json(RECIPE_FILE, {"base": self.base, "recipe": resolved})
+
+    def take_over(self, recipe_key: str) -> None:
+        """Make the folder a run's: workers of an earlier one, alive somewhere, will commit nothing from here on."""
+        self.store.write_json(RUN_FILE, {"run": recipe_key})
+        self.save_recipe()
 
     @classmethod
     def open(cls, root: str) -> Workspace:
@@ -118,10 +123,6 @@ class Run:
     def with_digest(self, name: str, digest: str) -> Run:
         """Give the run with one more pass known."""
         return replace(self, digests=(*self.digests, (name, digest)))
-
-    def take_over(self) -> None:
-        """Make the folder this run's: workers of another, still alive somewhere, will commit nothing from here on."""
-        self.store.write_json(RUN_FILE, {"run": self.recipe_key})
 
     def commit(self, name: str, unit: str, files: Mapping[str, FileEntry], statistics: Mapping[str, Any]) -> None:
         """Write the marker of a pass's unit, after all its files are published.

@@ -60,7 +60,6 @@ def main() -> None:
     workspace = Workspace.of(out, load_recipe(recipe), str(Path(recipe).parent))
     plan = check(workspace)
     with locked(workspace), make_runner(1, ()) as runner:
-        workspace.save_recipe()
         curate(workspace, plan, runner, Silent())
 
 

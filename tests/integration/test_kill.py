@@ -6,12 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.integration.support import CHECKOUT, content
+from tests.integration.support import CHECKOUT, COMMAND, content, headrace
 
 pytestmark = pytest.mark.integration
 
@@ -43,3 +45,41 @@ def test_a_kill_in_each_pass_changes_no_byte_and_repeats_no_finished_unit(
     commits = Counter(log.read_text(encoding="utf-8").split("\n")[:-1])
     assert commits
     assert set(commits.values()) == {1}, [commit for commit, times in commits.items() if times > 1]
+
+
+def test_workers_end_with_a_killed_driver_and_a_restart_gives_the_same_bytes(
+    demo_recipe_file: Path, reference_run: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    command = [*COMMAND, "run", str(demo_recipe_file), "--out", str(out), "--workers", "2", "--no-train"]
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    driver = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    markers = out / "judge" / "markers"
+    _wait_for(lambda: markers.is_dir() and any(markers.iterdir()), "the first finished split")
+    workers = _children(driver.pid)
+    assert len(workers) >= 2
+    driver.kill()
+    driver.wait()
+    _wait_for(lambda: not any(_is_alive(pid) for pid in workers), "the workers' end")
+    headrace("run", demo_recipe_file, "--out", out, "--workers", "2", "--no-train")
+    assert content(out) == content(reference_run)
+
+
+def _wait_for(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 180
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not come"
+        time.sleep(0.05)
+
+
+def _children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for task in tasks for child in task.read_text().split()]
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"

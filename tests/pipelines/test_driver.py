@@ -279,7 +279,7 @@ def test_a_change_that_changes_no_byte_ends_there(corpus: Any, run_recipe: Any, 
 
 def test_a_worker_that_outlived_its_run_commits_nothing(made: Any, copied: Path) -> None:
     zombie = replace(made.run, root=str(copied))
-    replace(zombie, recipe_key="of another recipe").take_over()
+    zombie.workspace.take_over("of another recipe")
     with pytest.raises(SupersededError, match="belongs to another run"):
         zombie.commit("judge", "00000-00000000", {}, {})
 
