@@ -119,8 +119,9 @@ def with_defaults(workspace: Workspace) -> Recipe:
     Paths stay as they are written.
     """
     uses = []
+    pending = {lm.language: "" for lm in fitted_languages(workspace.recipe)}
     for position, use in enumerate(workspace.recipe.stages):
-        built = build_stage(workspace, use, f"recipe, key stages.{position}", {})
+        built = build_stage(workspace, use, f"recipe, key stages.{position}", pending)
         decided = {key: value for key, value in parameters(built).items() if key not in built.path_parameters}
         uses.append(StageUse(use=use.use, **{**decided, **use.parameters}))
     return workspace.recipe.model_copy(update={"stages": tuple(uses)})
