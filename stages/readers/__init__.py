@@ -47,27 +47,31 @@ def read(source: Source, open_input: OpenInput) -> Iterator[pa.RecordBatch]:
 
     Raises:
         UserError: if the format of ``source`` is none of ``FORMATS``.
-        OSError: if reading fails midway. That is no property of the record: the split is to be tried again.
+        OSError: if the source cannot be opened, or reading fails midway. That is no property of a record: the source
+            was there when it was planned, and the split is to be tried again.
     """
     if source.format not in FORMATS:
         raise UserError(
             f"format {source.format!r} is unknown", place=source.path, remedy=f"One of {', '.join(FORMATS)}"
         )
     builder = BatchBuilder(source)
-    try:
-        raw = open_input(source.path)
-    except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
-        detail = f"cannot be opened: {type(error).__name__}"
-        yield from builder.add(Row(0).mark("unreadable", detail))
-    else:
-        with raw:
-            for index, row in _rows(source, raw):
-                if index is not None:
-                    builder.record_index = index
-                yield from builder.add(row)
+    with _opened(source.path, open_input) as raw:
+        for index, row in _rows(source, raw):
+            if index is not None:
+                builder.record_index = index
+            yield from builder.add(row)
     if builder.record_index == 0:
         yield from builder.add(Row(0).mark("empty_file", "the file holds no record"))
     yield from builder.flush()
+
+
+def _opened(path: str, open_input: OpenInput) -> BinaryIO:
+    try:
+        return open_input(path)
+    except OSError as error:
+        why = f"a planned source cannot be opened: {error.strerror or error}"
+        # With its number it becomes what it was, such as FileNotFoundError; not every file system gives one.
+        raise (OSError(f"{why}: {path}") if error.errno is None else OSError(error.errno, why, path)) from error
 
 
 def _rows(source: Source, raw: BinaryIO) -> Iterator[tuple[int | None, Row]]:

@@ -27,7 +27,7 @@ READ_REASONS: Final = (
 )
 READ_FAILURES: Final = (
     "empty_file",  # a file without a byte, or without a record
-    "unreadable",  # the file is missing, closed to us, or not what its container promises
+    "unreadable",  # bytes that are not what their container promises: a Parquet file, or rows of a damaged row group
     "truncated",  # the input ends inside the record
     "decompression",  # damaged compressed data, of the container or of an HTTP body
     "bad_record",  # a WARC record whose header or length is wrong, or bytes that belong to no record
@@ -40,6 +40,10 @@ READ_FAILURES: Final = (
 FORMATS: Final = ("auto", "warc", "jsonl", "parquet")
 MAX_URL_CHARS: Final = 8192
 """Longer URLs are cut: they are data URIs and traps, and must not fill a verdict table."""
+
+FIRST_SECOND: Final = -62_135_596_800
+LAST_SECOND: Final = 253_402_300_799
+"""The years 1 to 9999 in seconds since 1970: Python has no other dates, so others could be written, never looked at."""
 
 OpenInput = Callable[[str], BinaryIO]
 
@@ -170,9 +174,11 @@ def parse_date(value: str) -> int | None:
         moment = datetime(year, month, day, hour, minute, min(second, 59), tzinfo=UTC)
     except ValueError:
         return None
-    ahead = int(match[7] or 0) * 3600
-    ahead += int(match[8] or 0) * (60 if ahead >= 0 else -60)
-    return int(moment.timestamp()) - ahead
+    ahead = abs(int(match[7] or 0)) * 3600 + int(match[8] or 0) * 60
+    if match[7] and match[7].startswith("-"):
+        ahead = -ahead
+    seconds = int(moment.timestamp()) - ahead
+    return seconds if FIRST_SECOND <= seconds <= LAST_SECOND else None
 
 
 def utf8(text: str) -> str:

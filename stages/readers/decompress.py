@@ -91,17 +91,22 @@ class Stream:
         return True
 
     def skip(self, count: int) -> None:
-        """Consume bytes that are there."""
+        """Consume bytes that are there, and forget the members that begin before what is left."""
         self.pos += count
+        if self._members:
+            self._forget_members()
         if self.pos > OUTPUT_BYTES and self.pos * 2 > len(self.data):
             del self.data[: self.pos]
             self._base += self.pos
             self.pos = 0
 
-    def member_at(self, offset: int) -> int | None:
-        """Give the offset in the input of the member that begins at decompressed ``offset``; forgets earlier ones."""
+    def _forget_members(self) -> None:
+        offset = self._base + self.pos
         while self._members and self._members[0][0] < offset:
             self._members.popleft()
+
+    def member_at(self, offset: int) -> int | None:
+        """Give the offset in the input of the member that begins at decompressed ``offset``, not consumed yet."""
         if self._members and self._members[0][0] == offset:
             return self._members[0][1]
         return None
@@ -147,6 +152,7 @@ class Stream:
         self._base += len(self.data)
         self.data.clear()
         self.pos = 0
+        self._forget_members()
         return self.compression != "none" and self._find_member(origin)
 
     def _next_slice(self) -> bool:
@@ -253,13 +259,13 @@ class Stream:
     def _find_member(self, origin: int) -> bool:
         """Set the input to the next place at or after ``origin`` where a member begins that starts with the probe."""
         magic = GZIP_MAGIC if self.compression == "gzip" else ZSTD_MAGIC
-        kept = b"".join(self._kept)
-        window = kept[max(0, origin - (self._slice_end - len(kept))) :]
+        window = self._seen_since(origin)
         while True:
             at = window.find(magic)
             while at >= 0:
                 if len(window) - at < PROBE_BYTES and self._next_slice():
-                    window += bytes(self._slice)
+                    # What lies before is done with: no more than two slices are held, however many starts there are.
+                    window, at = window[at:] + bytes(self._slice), 0
                 if _starts_with(self.compression, window[at : at + PROBE_BYTES], self.probe):
                     self._slice = memoryview(window)[at:]
                     return True
@@ -269,6 +275,16 @@ class Stream:
                 self._slice = memoryview(b"")
                 return False
             window += bytes(self._slice)
+
+    def _seen_since(self, origin: int) -> bytes:
+        """Give the input from ``origin``, or from where it is still kept, to the end of the slice."""
+        parts, start = [], self._slice_end
+        for block in reversed(self._kept):
+            if start <= origin:
+                break
+            parts.append(block)
+            start -= len(block)
+        return b"".join(reversed(parts))[max(0, origin - start) :]
 
 
 def _new_member(compression: str) -> Any:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import brotli
 import zstandard
@@ -14,6 +15,13 @@ _STATUS: Final = re.compile(rb"HTTP/\d(?:\.\d)?[ \t]+(\d{3})(?!\d)")
 _HEADER_END: Final = re.compile(rb"\n\r*\n")
 _CHUNK_SIZE: Final = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r?\n")
 _LINE_END: Final = re.compile(rb"\r?\n|$")
+_GZIP_START: Final = re.compile(rb"\x1f\x8b")
+_ZSTD_START: Final = re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")
+"""A frame, or one to be skipped (RFC 8878, section 3.1.2)."""
+FIRST_FEED_BYTES: Final = 256
+MAX_FEED_BYTES: Final = 32 << 10
+ZSTD_FEED_BYTES: Final = 512
+"""zstd turns 4 bytes into a block of 128 KiB at most, so one feeding gives 16 MiB at most."""
 _UNREAD_CODINGS: Final = frozenset({"compress", "x-compress", "sdch", "dcb", "dcz", "exi", "pack200-gzip", "aes128gcm"})
 
 
@@ -100,13 +108,13 @@ def _decode(coding: str, body: bytes, limit: int) -> bytes:
         raise BodyError("unsupported_media", f"Content-Encoding {coding} is not read")
     try:
         if coding in ("gzip", "x-gzip"):
-            body = _gunzip(body, limit) if body.startswith(b"\x1f\x8b") else body
+            body = gunzip(body, limit) if _GZIP_START.match(body) else body
         elif coding == "deflate":
             body = _inflate(body, limit)
         elif coding == "br":
             body = _unbrotli(body, limit)
-        elif coding == "zstd" and body.startswith(b"\x28\xb5\x2f\xfd"):
-            body = zstandard.ZstdDecompressor().stream_reader(body).read(limit + 1)
+        elif coding == "zstd" and _ZSTD_START.match(body):
+            body = unzstd(body, limit)
     except (zlib.error, zstandard.ZstdError, brotli.error) as error:
         if body.lstrip().startswith(b"<"):
             return body
@@ -116,13 +124,38 @@ def _decode(coding: str, body: bytes, limit: int) -> bytes:
     return body
 
 
-def _gunzip(body: bytes, limit: int) -> bytes:
-    out = b""
-    while body.startswith(b"\x1f\x8b") and len(out) <= limit:
-        member = zlib.decompressobj(31)
-        out += member.decompress(body, limit + 1 - len(out))
-        body = member.unused_data
-    return out
+def gunzip(body: bytes, limit: int, new: Callable[[int], Any] = zlib.decompressobj) -> bytes:
+    """Give what the gzip members that ``body`` begins with hold, up to about ``limit`` bytes; ``new`` makes decoders.
+
+    Raises:
+        zlib.error: if a member is damaged.
+    """
+    # A decoder copies what it is fed and does not use, so members are fed little at first: else many are quadratic.
+    out, view, pos = bytearray(), memoryview(body), 0
+    while len(out) <= limit and _GZIP_START.match(body, pos):
+        member, feed = new(31), FIRST_FEED_BYTES
+        while not member.eof and pos < len(body) and len(out) <= limit:
+            piece = view[pos : pos + feed]
+            out += member.decompress(piece, limit + 1 - len(out))
+            pos += len(piece) - len(member.unused_data if member.eof else member.unconsumed_tail)
+            feed = min(2 * feed, MAX_FEED_BYTES)
+    return bytes(out)
+
+
+def unzstd(body: bytes, limit: int) -> bytes:
+    """Give what the zstd frames that ``body`` begins with hold, stopping less than 16 MiB beyond ``limit``.
+
+    Raises:
+        zstandard.ZstdError: if a frame is damaged.
+    """
+    out, view, pos = bytearray(), memoryview(body), 0
+    while len(out) <= limit and _ZSTD_START.match(body, pos):
+        frame = zstandard.ZstdDecompressor().decompressobj()
+        while not frame.eof and pos < len(body) and len(out) <= limit:
+            piece = view[pos : pos + ZSTD_FEED_BYTES]
+            out += frame.decompress(piece)
+            pos += len(piece) - len(frame.unused_data)
+    return bytes(out)
 
 
 def _inflate(body: bytes, limit: int) -> bytes:

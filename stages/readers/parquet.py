@@ -3,67 +3,130 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, date, datetime
-from typing import Any, BinaryIO, Final
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, Final, cast
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from shards.schema import MAX_BATCH_BYTES
-from stages.readers.base import Row, Source, parse_date
+from stages.readers.base import FIRST_SECOND, LAST_SECOND, Row, Source, parse_date
 
 MAX_ROWS: Final = 1_000
 BUFFER_BYTES: Final = 1 << 20
+MAX_FILE_ROWS: Final = 1 << 32
+"""A doc_id has no room for more rows; a footer that claims more is not believed."""
+MAX_LOST_ROWS: Final = 64 << 20
+"""Lost rows of a file that are failures one by one. A footer of a few bytes can claim any number."""
 
 
 def rows(raw: BinaryIO, source: Source) -> Iterator[tuple[int, Row]]:
     """Give (row number, row) of every row; ``Row.offset`` is the row number too.
 
-    A row group that cannot be decoded is one failure at its first row, and the next group goes on at its own number.
+    Rows of a row group that cannot be decoded are one failure each, and the next group goes on at its own number.
+
+    Raises:
+        OSError: if ``raw`` fails, as opposed to what it holds.
+        MemoryError: if there is too little memory, which is no property of the file.
     """
+    parquet = _Parquet(_Input(raw), source)
     try:
-        file = pq.ParquetFile(raw, buffer_size=BUFFER_BYTES, pre_buffer=False)
+        file = pq.ParquetFile(parquet.input, buffer_size=BUFFER_BYTES, pre_buffer=False)
         schema = file.schema_arrow
     except (pa.ArrowException, OSError) as error:
+        parquet.raise_passing(error)
         yield 0, Row(0).mark("unreadable", f"not a Parquet file that can be read: {_first_line(error)}")
+        return
+    groups = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+    if any(count < 0 for count in groups) or sum(groups) > MAX_FILE_ROWS:
+        yield 0, Row(0).mark("unreadable", f"the footer claims row groups of {groups[:8]} rows")
         return
     if source.text_key not in schema.names or not _is_text(schema.field(source.text_key).type):
         found = ", ".join(f"{column.name}: {column.type}" for column in schema)[:300]
         detail = f"no string column {source.text_key!r} among {found}"
-        yield 0, Row(0).mark("missing_text", detail)
+        yield from parquet.lost(0, sum(groups), "missing_text", detail)
         return
-    columns = [name for name in (source.text_key, source.url_key, source.date_key) if name in schema.names]
+    parquet.columns = [name for name in (source.text_key, source.url_key, source.date_key) if name in schema.names]
     first = 0
-    for group in range(file.num_row_groups):
-        yield from _group(file, group, first, columns, source)
-        first += file.metadata.row_group(group).num_rows
+    for group, count in enumerate(groups):
+        yield from parquet.group(file, group, first, first + count)
+        first += count
 
 
-def _group(
-    file: pq.ParquetFile, group: int, first: int, columns: list[str], source: Source
-) -> Iterator[tuple[int, Row]]:
-    meta = file.metadata.row_group(group)
-    average = meta.total_byte_size // max(1, meta.num_rows) + 1
-    batch_rows = max(1, min(MAX_ROWS, MAX_BATCH_BYTES // average))
-    number = first
-    try:
-        for batch in file.iter_batches(batch_rows, row_groups=[group], columns=columns, use_threads=False):
-            for row in _batch_rows(batch, number, source):
-                yield row.offset, row
-            number += batch.num_rows
-    except (pa.ArrowException, OSError) as error:
-        last = first + meta.num_rows - 1
-        detail = f"rows {number} to {last} of row group {group} cannot be decoded: {_first_line(error)}"
-        yield number, Row(number).mark("unreadable", detail)
+class _Input:
+    """An input that remembers its own error: Arrow raises ``OSError`` for damaged content as well."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+        self.error: Exception | None = None
+        self.closed = False
+
+    def read(self, count: int = -1) -> bytes:
+        return cast(bytes, self._do(self._raw.read, count))
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return cast(int, self._do(self._raw.seek, offset, whence))
+
+    def tell(self) -> int:
+        return cast(int, self._do(self._raw.tell))
+
+    def _do(self, method: Any, *arguments: int) -> Any:
+        try:
+            return method(*arguments)
+        except Exception as error:
+            self.error = error
+            raise
+
+
+@dataclass
+class _Parquet:
+    input: _Input
+    source: Source
+    columns: list[str] = field(default_factory=list)
+    lost_rows: int = 0
+
+    def raise_passing(self, error: Exception) -> None:
+        """Raise what another attempt may not meet: an error of the input, and want of memory."""
+        if self.input.error is not None:
+            raise self.input.error
+        if isinstance(error, MemoryError):
+            raise error
+
+    def group(self, file: pq.ParquetFile, group: int, first: int, end: int) -> Iterator[tuple[int, Row]]:
+        """Give the rows of a row group, numbered from ``first``: exactly the ``end - first`` that the footer claims."""
+        average = file.metadata.row_group(group).total_byte_size // max(1, end - first) + 1
+        batch_rows = max(1, min(MAX_ROWS, MAX_BATCH_BYTES // average))
+        number, why = first, "the group holds fewer"
+        try:
+            for batch in file.iter_batches(batch_rows, row_groups=[group], columns=self.columns, use_threads=False):
+                for row in _batch_rows(batch.slice(0, end - number), number, self.source):
+                    yield row.offset, row
+                number = min(end, number + batch.num_rows)
+        except (pa.ArrowException, OSError) as error:
+            self.raise_passing(error)
+            why = _first_line(error)
+        if number < end:
+            detail = f"rows {number} to {end - 1} of row group {group} cannot be decoded: {why}"
+            yield from self.lost(number, end, "unreadable", detail)
+
+    def lost(self, first: int, end: int, reason: str, detail: str) -> Iterator[tuple[int, Row]]:
+        """Give a failure for every row from ``first`` to ``end``; the first says why."""
+        stop = min(end, first + max(1, MAX_LOST_ROWS - self.lost_rows))
+        self.lost_rows += stop - first
+        for number in range(first, stop):
+            yield number, Row(number).mark(reason, detail if number == first else f"as row {first}")
+        if stop < end:
+            yield stop, Row(stop).mark(reason, f"as row {first}, and the {end - stop - 1} rows that follow")
 
 
 def _batch_rows(batch: pa.RecordBatch, number: int, source: Source) -> Iterator[Row]:
     texts = batch.column(source.text_key).cast(pa.large_string()).view(pa.large_binary())
-    urls = _values(batch, source.url_key)
-    dates = _values(batch, source.date_key)
+    urls = _strings(batch, source.url_key)
+    dates = _seconds(batch, source.date_key)
     for index, (text, url, when) in enumerate(zip(texts, urls, dates, strict=True)):
-        row = Row(number + index, url=url if isinstance(url, str) and url else None, date=_seconds(when))
-        yield _judge(row, text.as_py(), source)
+        yield _judge(Row(number + index, url=url or None, date=when), text.as_py(), source)
 
 
 def _judge(row: Row, text: bytes | None, source: Source) -> Row:
@@ -81,29 +144,32 @@ def _judge(row: Row, text: bytes | None, source: Source) -> Row:
     return row
 
 
-def _values(batch: pa.RecordBatch, name: str) -> list[Any]:
-    """Give a column as Python values, nulls where it is missing or of no use."""
-    if name not in batch.schema.names:
+def _strings(batch: pa.RecordBatch, name: str) -> list[str | None]:
+    """Give a column as strings, nulls where it is missing or holds something else."""
+    if name not in batch.schema.names or not _is_text(batch.schema.field(name).type):
         return [None] * batch.num_rows
+    binary = batch.column(name).cast(pa.large_string()).view(pa.large_binary())
+    return [None if value is None else value.decode("utf-8", "replace") for value in binary.to_pylist()]
+
+
+def _seconds(batch: pa.RecordBatch, name: str) -> list[int | None]:
+    """Give a column of dates, times or strings as seconds since 1970, nulls where that is no date."""
+    kind = batch.schema.field(name).type if name in batch.schema.names else pa.null()
+    if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+        return [None if value is None else parse_date(value) for value in _strings(batch, name)]
     column = batch.column(name)
-    if _is_text(column.type):
-        binary = column.cast(pa.large_string()).view(pa.large_binary())
-        return [None if value is None else value.decode("utf-8", "replace") for value in binary.to_pylist()]
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("s", tz=column.type.tz), safe=False)
-    elif not pa.types.is_date(column.type):
-        return [None] * batch.num_rows
-    return list(column.to_pylist())
+    if pa.types.is_date32(kind):
+        seconds = pc.multiply(column.view(pa.int32()).cast(pa.int64()), 86_400)
+    else:
+        unit = "ms" if pa.types.is_date(kind) else kind.unit
+        seconds = _floor_divided(column.view(pa.int64()), {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit])
+    inside = pc.and_(pc.greater_equal(seconds, FIRST_SECOND), pc.less_equal(seconds, LAST_SECOND))
+    return cast(list[int | None], pc.if_else(inside, seconds, pa.scalar(None, pa.int64())).to_pylist())
 
 
-def _seconds(when: Any) -> int | None:
-    if isinstance(when, str):
-        return parse_date(when)
-    if isinstance(when, datetime):
-        return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp())
-    if isinstance(when, date):
-        return int(datetime(when.year, when.month, when.day, tzinfo=UTC).timestamp())
-    return None
+def _floor_divided(column: pa.Array, divisor: int) -> pa.Array:
+    values = column.fill_null(0).to_numpy(zero_copy_only=False)
+    return pa.array(np.floor_divide(values, divisor), mask=column.is_null().to_numpy(zero_copy_only=False))
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -218,10 +218,11 @@ def _ends_well(stream: Stream, length: int) -> bool:
     """Tell whether a block of ``length`` bytes is followed by a blank line, a record, or the end."""
     stream.ensure(length + 9)
     tail = bytes(stream.data[stream.pos + length : stream.pos + length + 9])
-    if tail.startswith((b"\r\n\r\n", b"\n\n")):
-        return True
     rest = tail.lstrip(b"\r\n")
-    return rest[: len(PROBE)].upper() == PROBE[: len(rest)]
+    if rest[: len(PROBE)].upper() == PROBE[: len(rest)]:
+        return True
+    # No record follows, so the blank line may be the one after the header of a record that the block has swallowed.
+    return tail.startswith((b"\r\n\r\n", b"\n\n")) and _find_start(stream, 0, length) is None
 
 
 def _begins_record(stream: Stream, distance: int) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 import io
 import lzma
+import random
 import zipfile
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pytest
@@ -79,14 +80,53 @@ def test_names_decide_where_bytes_do_not() -> None:
     assert [row["reason"] for row in rows(JSON, "b.jsonl", format="parquet")] == ["unreadable"]
 
 
-def test_a_missing_file_is_one_failure_and_an_unknown_format_the_users_mistake(tmp_path: Path) -> None:
-    def open_input(path: str) -> Any:
-        return (tmp_path / path).open("rb")
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (FileNotFoundError(errno.ENOENT, "No such file or directory"), FileNotFoundError),
+        (PermissionError(errno.EACCES, "Permission denied"), PermissionError),
+        (IsADirectoryError(errno.EISDIR, "Is a directory"), IsADirectoryError),
+        (OSError("the store is away"), OSError),
+    ],
+)
+def test_a_planned_source_that_cannot_be_opened_is_an_error_and_no_row(error: OSError, kind: type[OSError]) -> None:
+    def open_input(path: str) -> BinaryIO:
+        raise error
 
-    (batch,) = read(Source(index=0, path="none.warc"), open_input)
-    assert batch.column("reason").to_pylist() == ["unreadable"]
+    with pytest.raises(kind, match=r"planned.*some/a\.warc"):
+        list(read(Source(index=0, path="some/a.warc"), open_input))
+
+
+def test_an_unknown_format_is_the_users_mistake() -> None:
     with pytest.raises(UserError, match="format 'csv' is unknown"):
-        list(read(Source(index=0, path="x", format="csv"), open_input))
+        list(read(Source(index=0, path="x", format="csv"), lambda _: io.BytesIO()))
+
+
+class Failing(io.BytesIO):
+    """Fails where a read would reach ``at``."""
+
+    def __init__(self, data: bytes, at: int) -> None:
+        super().__init__(data)
+        self._at = at
+
+    def read(self, count: int | None = -1, /) -> bytes:
+        if count is None or count < 0 or self.tell() + count > self._at:
+            raise OSError(errno.ECONNRESET, "Connection reset by peer")
+        return super().read(count)
+
+
+LINES = b'{"text": "%s"}\n' % random.Random(3).randbytes(60_000).hex().encode() * 2
+
+
+@pytest.mark.parametrize("data", [LINES, gzip.compress(LINES), zstandard.compress(LINES), gzip.compress(WARC * 9_000)])
+def test_an_error_of_the_input_is_raised_wherever_it_comes(data: bytes) -> None:
+    damaged = bytearray(data)
+    # After damage the search for the next member reads as well.
+    damaged[700:710] = b"\xff" * 10
+    for content in (data, bytes(damaged)):
+        for at in (100, 1_000, len(data) // 2, len(data)):
+            with pytest.raises(ConnectionResetError):
+                list(read(Source(index=0, path="x.jsonl"), lambda _, c=content, a=at: Failing(c, a)))  # type: ignore[misc]
 
 
 def test_an_error_while_reading_is_not_a_property_of_the_record() -> None:

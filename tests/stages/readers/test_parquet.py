@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import random
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -11,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from shards.schema import MAX_BATCH_BYTES, make_doc_id
-from stages.readers import Source, read
+from stages.readers import Source, parquet, read
 
 
 def packed(table: pa.Table, **options: Any) -> bytes:
@@ -51,10 +53,12 @@ def test_null_empty_large_and_wrongly_encoded_texts_are_counted() -> None:
     assert [row["failed"] for row in found] == [True, False, True, False, False]
 
 
-def test_a_file_without_the_text_column_is_one_failure_that_names_its_columns() -> None:
-    (row,) = rows(packed(pa.table({"content": ["a"], "text": [1]})))
-    assert (row["reason"], row["failed"]) == ("missing_text", True)
-    assert "content: string" in row["detail"]
+def test_a_file_without_the_text_column_fails_row_by_row_and_names_its_columns() -> None:
+    found = rows(packed(pa.table({"content": ["a", "b", "c"], "text": [1, 2, 3]})))
+    assert [(row["reason"], row["failed"], row["offset"]) for row in found] == [
+        ("missing_text", True, i) for i in range(3)
+    ]
+    assert "content: string" in found[0]["detail"]
 
 
 def test_a_file_cut_short_or_overwritten_is_one_failure() -> None:
@@ -63,16 +67,115 @@ def test_a_file_cut_short_or_overwritten_is_one_failure() -> None:
         assert [row["reason"] for row in rows(damaged)] == ["unreadable"]
 
 
-def test_a_damaged_row_group_costs_its_rows_only_and_later_rows_keep_their_numbers() -> None:
+def damaged_group() -> bytes:
     table = pa.table({"text": [f"a longer text, number {i}" for i in range(300)]})
     data = bytearray(packed(table, row_group_size=100, compression="zstd", use_dictionary=False))
     column = pq.ParquetFile(io.BytesIO(bytes(data))).metadata.row_group(1).column(0)
     for at in range(column.data_page_offset + 40, column.data_page_offset + 60):
         data[at] ^= 0xFF
-    found = rows(bytes(data))
-    assert [row["offset"] for row in found] == [*range(100), 100, *range(200, 300)]
-    assert [row["offset"] for row in found if row["failed"]] == [100]
+    return bytes(data)
+
+
+def test_a_damaged_row_group_costs_its_rows_and_every_one_is_counted() -> None:
+    found = rows(damaged_group())
+    assert [row["offset"] for row in found] == list(range(300))
+    assert [row["doc_id"] for row in found] == [make_doc_id(2, i) for i in range(300)]
+    assert [row["offset"] for row in found if row["failed"]] == list(range(100, 200))
+    assert {row["reason"] for row in found} == {None, "unreadable"}
+    assert "rows 100 to 199" in found[100]["detail"]
+    assert found[199]["detail"] == "as row 100"
+
+
+def with_varint(data: bytes, which: int, old: bytes, new: bytes) -> bytes:
+    """Replace the ``which``-th occurrence of ``old`` in the footer."""
+    at = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    for _ in range(which + 1):
+        at = data.index(old, at + 1)
+    return data[:at] + new + data[at + len(new) :]
+
+
+PLAIN = packed(
+    pa.table({"text": [f"text {i}" for i in range(300)]}), row_group_size=150, use_dictionary=False, compression="none"
+)
+
+
+@pytest.mark.parametrize(("claimed", "zigzag"), [(100, b"\xc8\x01"), (250, b"\xf4\x03"), (5_000, b"\x90\x4e")])
+def test_a_group_of_another_length_than_the_footer_claims_shifts_no_number(claimed: int, zigzag: bytes) -> None:
+    # The varint 300 is zigzag 150: the third in the footer is the number of rows of the first group.
+    data = with_varint(PLAIN, 2, b"\xac\x02", zigzag)
+    assert pq.ParquetFile(io.BytesIO(data)).metadata.row_group(0).num_rows == claimed
+    found = rows(data)
+    assert [row["doc_id"] for row in found] == [make_doc_id(2, i) for i in range(claimed + 150)]
+    assert [row["text"] for row in found[claimed:]] == [f"text {i}" for i in range(150, 300)]
+    assert sum(row["failed"] for row in found) == max(0, claimed - 150)
+
+
+def test_rows_beyond_what_is_counted_one_by_one_are_one_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "MAX_LOST_ROWS", 30)
+    found = rows(damaged_group())
+    assert [row["offset"] for row in found if row["failed"]] == list(range(100, 131))
+    assert found[130]["detail"] == "as row 100, and the 69 rows that follow"
     assert found[-1]["doc_id"] == make_doc_id(2, 299)
+
+
+def test_a_footer_that_claims_more_rows_than_can_be_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "MAX_FILE_ROWS", 299)
+    (row,) = rows(PLAIN)
+    assert (row["reason"], row["failed"]) == ("unreadable", True)
+
+
+class Unsteady(io.BytesIO):
+    """An input whose reads fail from the ``calm``-th on."""
+
+    def __init__(self, data: bytes, calm: int, error: Exception) -> None:
+        super().__init__(data)
+        self.calm, self._error = calm, error
+
+    def read(self, count: int | None = -1, /) -> bytes:
+        self.calm -= 1
+        if self.calm < 0:
+            raise self._error
+        return super().read(count)
+
+
+def test_an_error_of_the_input_is_raised_at_whatever_read_it_comes() -> None:
+    text = [random.Random(i).randbytes(1_000).hex() for i in range(3_000)]
+    data = packed(pa.table({"text": text}), row_group_size=500, compression="none")
+    count = Unsteady(data, 10**6, OSError())
+    list(read(Source(index=0, path="x"), lambda _: count))
+    needed = 10**6 - count.calm
+    assert needed > 5
+    for error in (OSError(errno.ECONNRESET, "Connection reset"), RuntimeError("a client's own")):
+        for calm in range(needed):
+            with pytest.raises(type(error), match=str(error).rpartition("]")[2].strip()):
+                list(read(Source(index=0, path="x"), lambda _, c=calm, e=error: Unsteady(data, c, e)))  # type: ignore[misc]
+
+
+def test_want_of_memory_is_no_property_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise pa.ArrowMemoryError("malloc of size 1000 failed")
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", fail)
+    with pytest.raises(MemoryError):
+        rows(PLAIN)
+
+
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+def test_times_of_any_unit_are_seconds_rounded_down_and_none_where_no_calendar_reaches(unit: str) -> None:
+    scale = {"ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+    values = [0, -scale - 1, 5 * scale + scale // 2, None, 2**63 - 1, -(2**63)]
+    column = pa.array(values, pa.int64()).view(pa.timestamp(unit))
+    found = rows(packed(pa.table({"text": ["a"] * 6, "date": column})))
+    seconds = [None if row["date"] is None else int(row["date"].timestamp()) for row in found]
+    assert seconds[:4] == [0, (-scale - 1) // scale, 5, None]
+    if unit == "ms":
+        assert seconds[4:] == [None, None]
+
+
+def test_dates_beyond_the_calendar_are_none() -> None:
+    days = pa.array([0, -1, 2**31 - 1, None], pa.int32()).view(pa.date32())
+    found = rows(packed(pa.table({"text": ["a"] * 4, "date": days})))
+    assert [row["date"] and row["date"].date() for row in found] == [date(1970, 1, 1), date(1969, 12, 31), None, None]
 
 
 def test_no_rows_is_a_counted_failure() -> None:
