@@ -1,8 +1,7 @@
 """The thread through a passing of text: each batch carries (unit, seq, last) in its schema's metadata.
 
-All batches that come from one root element stay in one bundle, in order, so a writer sees a whole unit. It does not
-trust
-that: ``UnitWriter`` fails loudly where the sequence is broken, and publishes only when the last batch is in.
+All batches that come from one root element stay in one bundle, in order, so a writer sees a whole unit. ``UnitWriter``
+does not trust that: it fails loudly where the sequence is broken, and publishes only when the last batch is in.
 """
 
 from __future__ import annotations

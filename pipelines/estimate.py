@@ -24,8 +24,6 @@ from shards.memory import rank_bytes
 from shards.schema import MAX_BATCH_BYTES
 from shards.training import ModelSettings
 
-GIB: Final = 1 << 30
-
 # Text in a file by its kind, as a multiple of the file's size. Of Common Crawl's monthly releases, gzipped WET files
 # are a tenth of the gzipped WARC files, which unpack to about five times their size, and WET files to 2.5 times. JSONL
 # of prose packs 3 to 3.5 times; Parquet has packed columns inside.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -110,12 +110,3 @@ def group_counts(table: pa.Table, keys: list[str]) -> list[dict[str, Any]]:
     order = pc.sort_indices(counted, sort_keys=[(key, "ascending") for key in keys])
     rows: list[dict[str, Any]] = counted.take(order).to_pylist()
     return rows
-
-
-def counts_by(statistics: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Add up mappings of counts; keys sorted."""
-    total: dict[str, int] = {}
-    for counts in statistics:
-        for key, count in counts.items():
-            total[key] = total.get(key, 0) + count
-    return dict(sorted(total.items()))

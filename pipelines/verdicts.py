@@ -31,6 +31,8 @@ def overlaid(judged: pa.Table, drops: pa.Table) -> pa.Table:
     late = pc.is_valid(place)
     if int(np.asarray(late).sum()) != drops.num_rows:
         raise AssertionError("a drop file names a document that its split does not have")
+    if judged.filter(late).column("dropped_by").null_count != drops.num_rows:
+        raise AssertionError("a drop file names a document that a judge had dropped already")
     found = drops.take(place)
     for name in ("dropped_by", "reason", "value"):
         column = pc.if_else(late, found.column(name), judged.column(name))

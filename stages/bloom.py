@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shards.errors import UserError
-from stages.jit import MIX_1, MIX_2, argument, kernel, subkernel
+from stages.jit import MIX_1, argument, kernel, mix, subkernel
 
 MAX_PROBES: Final = 32
 
@@ -88,13 +88,6 @@ def _halves(
 
 
 @subkernel
-def _mix(value: np.uint64) -> np.uint64:
-    value = (value ^ (value >> np.uint64(30))) * MIX_1
-    value = (value ^ (value >> np.uint64(27))) * MIX_2
-    return value ^ (value >> np.uint64(31))
-
-
-@subkernel
 def _reduce(value: np.uint64, bits: np.uint64) -> np.uint64:
     """Give the upper half of the 128-bit product: ``value`` scaled to [0, bits) without a division (Lemire 2019)."""
     half = np.uint64(32)
@@ -111,7 +104,7 @@ def _starts(hi: np.uint64, lo: np.uint64) -> tuple[np.uint64, np.uint64]:
 
     Mixed, because keys are partitioned by the range of ``hi``: taken as it is, it would fill a slice of the filter.
     """
-    return _mix(hi), _mix(lo ^ MIX_1) | np.uint64(1)
+    return mix(hi), mix(lo ^ MIX_1) | np.uint64(1)
 
 
 @kernel

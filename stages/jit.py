@@ -60,6 +60,14 @@ def argument(array: npt.NDArray[S]) -> npt.NDArray[S]:
     return view
 
 
+@subkernel
+def mix(value: np.uint64) -> np.uint64:
+    """Give the splitmix64 finaliser of one value, for use inside kernels."""
+    value = (value ^ (value >> np.uint64(30))) * MIX_1
+    value = (value ^ (value >> np.uint64(27))) * MIX_2
+    return value ^ (value >> np.uint64(31))
+
+
 def mix64(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """Give the splitmix64 finaliser of every value (a bijection), uint64 of the same shape."""
     values = (values ^ (values >> np.uint64(30))) * MIX_1

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shards.errors import UserError
-from stages.jit import MIX_1, MIX_2, argument, kernel, subkernel
+from stages.jit import argument, kernel, mix, subkernel
 
 UInt8s: TypeAlias = npt.NDArray[np.uint8]
 UInt32s: TypeAlias = npt.NDArray[np.uint32]
@@ -171,13 +171,6 @@ def _decode(data: UInt8s, at: int, end: int) -> tuple[np.int64, int]:
 
 
 @subkernel
-def _mix(value: np.uint64) -> np.uint64:
-    value = (value ^ (value >> np.uint64(30))) * MIX_1
-    value = (value ^ (value >> np.uint64(27))) * MIX_2
-    return value ^ (value >> np.uint64(31))
-
-
-@subkernel
 def _word_hashes(data: UInt8s, at: int, end: int, table: UInt32s, out: UInt64s, count: int) -> int:
     """Write a hash of every word of one document to ``out`` from ``count`` on; give the new count."""
     state = _WORD_SEED
@@ -190,7 +183,7 @@ def _word_hashes(data: UInt8s, at: int, end: int, table: UInt32s, out: UInt64s, 
             continue
         goes_on = kind == MARK or (kind == LETTER and inside == LETTER)
         if inside != SEPARATOR and not goes_on:
-            out[count] = _mix(state)
+            out[count] = mix(state)
             count += 1
             inside = SEPARATOR
         if kind != SEPARATOR:
@@ -203,7 +196,7 @@ def _word_hashes(data: UInt8s, at: int, end: int, table: UInt32s, out: UInt64s, 
                 state = state * _WORD_BASE + np.uint64(table[data[at]] & _PLAIN_BITS)
                 at += 1
     if inside != SEPARATOR:
-        out[count] = _mix(state)
+        out[count] = mix(state)
         count += 1
     return count
 
@@ -222,11 +215,11 @@ def _shingle(data: UInt8s, bounds: Int64s, table: UInt32s, words: int, out: UInt
             state = state * _SHINGLE_BASE + out[at]
         for at in range(start, end - words):
             first = out[at]
-            out[at] = _mix(state)
+            out[at] = mix(state)
             state = (state - first * leading) * _SHINGLE_BASE + out[at + words]
         if end > start:
             last = max(start, end - words)
-            out[last] = _mix(state)
+            out[last] = mix(state)
             start = last + 1
         offsets[row + 1] = start
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from stages.jit import kernel
+from stages.jit import kernel, mix
 
 SPACE: Final = 1
 ALPHABETIC: Final = 2
@@ -39,13 +39,6 @@ _HASH: Final = 0x23
 _ELLIPSIS: Final = 0x2026
 _ALPHABETIC_WORD, _UNSPACED_WORD, _ELLIPSIS_TAIL = 1, 2, 4
 _HAN_EXTENSION: Final = ALPHABETIC | ALPHANUMERIC | SINGLE
-
-
-@kernel
-def _mixed(h):
-    h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return h ^ (h >> np.uint64(31))
 
 
 @kernel
@@ -76,7 +69,7 @@ def _cuts(kind, code, last_kind, last):
         return True
     if kind & JOINED:
         pair = (np.uint64(last) << np.uint64(32)) | np.uint64(code)
-        return last_kind & JOINED == 0 or _mixed(pair) & np.uint64(3) == 0
+        return last_kind & JOINED == 0 or mix(pair) & np.uint64(3) == 0
     return last_kind & (SINGLE | JOINED) != 0
 
 
@@ -106,7 +99,7 @@ def read_word(data, i, end, classes, lower):
         if kind & ALPHANUMERIC:
             folded, last, last_kind = folding, code, kind
             flags |= _ALPHABETIC_WORD * (kind & ALPHABETIC != 0) | _UNSPACED_WORD * (kind & (SINGLE | JOINED) != 0)
-    return i, length, flags, _mixed(raw), _mixed(folded), hashes, ellipses
+    return i, length, flags, mix(raw), mix(folded), hashes, ellipses
 
 
 @kernel
@@ -211,12 +204,12 @@ def _line_measures(words, before, line_ends, opens, first, seen, slots, out):
     for line in range(lines):
         h = _FNV_START
         for w in range(start, line_ends[line]):
-            h = _mixed(h ^ words[w]) * _FNV_PRIME
+            h = mix(h ^ words[w]) * _FNV_PRIME
         keys[0, line], chars[0, line] = h, before[line_ends[line]] - before[start]
         if opens[line] or line == 0:
             keys[1, paragraphs] = _FNV_START
             paragraphs += 1
-        keys[1, paragraphs - 1] = _mixed(keys[1, paragraphs - 1] ^ h) * _FNV_PRIME
+        keys[1, paragraphs - 1] = mix(keys[1, paragraphs - 1] ^ h) * _FNV_PRIME
         chars[1, paragraphs - 1] += chars[0, line]
         start = line_ends[line]
     total = before[start]
@@ -259,7 +252,7 @@ def _ngram_measures(words, before, keys, first, seen, slots, top, duplicate):
     for n in range(2, 11):
         active = active[active + n <= len(words)]
         for i in active:
-            keys[i] = _mixed(keys[i] * _FNV_PRIME ^ words[i + n - 1])
+            keys[i] = mix(keys[i] * _FNV_PRIME ^ words[i + n - 1])
         _grouped(keys, active, first, seen, slots)
         active = active[seen[first[active]] > 1]
         if not len(active):

@@ -14,6 +14,7 @@ from pipelines.workspace import Run, Workspace
 from shards.errors import UserError
 from shards.store import hash_file
 from stages import kneser_ney
+from stages.kneser_ney import ESTIMATOR
 from stages.lm_text import SCHEME, lm_lines
 
 
@@ -55,7 +56,7 @@ class FitLm(UnitPass):
         for position, lm in enumerate(run.recipe.lm):
             if lm.corpus:
                 files = reference_files(run.workspace, lm.corpus, f"recipe, key lm.{position}.corpus")
-                section.append([lm.language, lm.order, SCHEME, [hash_file(Path(path))[0] for path in files]])
+                section.append([lm.language, lm.order, ESTIMATOR, SCHEME, [hash_file(Path(path))[0] for path in files]])
         return section
 
     def units(self, run: Run) -> list[str]:
@@ -71,4 +72,9 @@ class FitLm(UnitPass):
             path = scratch / f"{os.path.basename(unit)}.arpa"
             model.write_arpa(path)
             entry = run.store.publish(path, "fit_lm/models", unit, 1)
-        run.commit(self.name, unit, {"model": entry}, {"order": lm.order, "files": len(paths)})
+        run.commit(
+            self.name,
+            unit,
+            {"model": entry},
+            {"order": model.order, "fallback_orders": list(model.fallback_orders), "files": len(paths)},
+        )

@@ -206,7 +206,7 @@ def without_textless(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class Samples:
-    """Keeps, for each (stage, reason), the dropped documents with the smallest hashes of doc_id: a seeded few."""
+    """Keeps, for each (stage, reason), the dropped documents with the smallest hashes of doc_id: any few."""
 
     SCHEMA = pa.schema(
         [

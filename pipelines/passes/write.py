@@ -170,7 +170,7 @@ class _WriteShards(UnitWriter):
 
 
 class _ShardSink(UnitSink):
-    """The open shards of one unit, one per domain and split. A full one is closed at once, and published at the end."""
+    """The open shards of one unit, one per domain and split. A full one is published; the marker counts it."""
 
     def __init__(self, run: Run, unit: str) -> None:
         self._run, self._unit = run, unit

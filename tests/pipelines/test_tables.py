@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from pipelines.tables import (
     TableFile,
-    counts_by,
     group_counts,
     one_array,
     publish_table,
@@ -108,7 +107,3 @@ def test_groups_are_counted_and_sorted_with_null_as_a_group() -> None:
         {"by": None, "failed": False, "rows": 1},
     ]
     assert group_counts(table.slice(0, 0), ["by"]) == []
-
-
-def test_counts_add_up_in_sorted_order() -> None:
-    assert list(counts_by([{"b": 1}, {"a": 2, "b": 3}]).items()) == [("a", 2), ("b", 4)]
