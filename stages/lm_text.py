@@ -14,7 +14,7 @@ import numpy.typing as npt
 from stages.jit import argument, kernel
 
 SCHEME: Final = "nfkc-lower-digit0-wordpunct_v1"
-"""Name of this normalisation, part of the digest of a fitted model. Other tokens for some text: another name, and another version of perplexity."""
+"""Name of this normalisation, in the digest of a fitted model. Other tokens for some text: another name."""
 
 MAX_LINE_TOKENS: Final = 10_000
 """Most tokens in one sentence; a longer input line becomes several, so that no line holds a whole page of tokens."""
