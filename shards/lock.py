@@ -16,16 +16,17 @@ LOCK_FILE: Final = ".lock"
 
 @contextmanager
 def locked(path: Path, place: str) -> Iterator[None]:
-    """Hold an exclusive lock on a file, which is made where it is missing; the kernel releases it at any death.
+    """Hold an exclusive lock on a file of an existing folder; the kernel releases it at any death.
 
     Args:
-        path: the file.
+        path: the file, made where it is missing.
         place: what the lock is of, for the message.
 
     Raises:
-        UserError: if another process holds it. It is not waited for.
+        UserError: if another process holds it, which is not waited for, or there is no such folder.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.parent.is_dir():
+        raise UserError("there is no such folder", place=place, remedy="Mend its path")
     with path.open("a", encoding="ascii") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -134,11 +134,6 @@ class Batch:
         """int32 of shape (rows, context): position within the span, from 0; padding counts from 0 too."""
         return self._segments[1]
 
-    @property
-    def real_tokens(self) -> int:
-        """Tokens that are not padding."""
-        return int(self.plan.placed.length.sum())
-
     def trace(self, row: int, column: int) -> tuple[str, int, int] | None:
         """Give (domain, document, token in it) of a slot, for ``ShardSet.trace``; None in padding.
 
@@ -212,9 +207,3 @@ def micro_batches(rows: int, micro_batch_rows: int, rank: int = 0, world: int = 
     count = -(-rows // micro_batch_rows)
     mine = range(-(-count * rank // world), -(-count * (rank + 1) // world))
     return [slice(index * micro_batch_rows, min(rows, (index + 1) * micro_batch_rows)) for index in mine]
-
-
-def describe_slot(shards: ShardSet, batch: Batch, row: int, column: int) -> dict[str, Any] | None:
-    """Lead from a slot of a training batch back to its document, URL and source; None in padding."""
-    place = batch.trace(row, column)
-    return None if place is None else shards.trace(place[0], "train", place[1], place[2])

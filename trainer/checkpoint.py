@@ -7,12 +7,13 @@ unpickler that knows the index's few classes and nothing else, so a prepared fil
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import pickle
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -26,7 +27,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from shards.errors import IncompleteError
 from shards.store import Store, hash_file
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 _MARKER: Final = "COMMITTED.json"
 _PROGRESS: Final = "progress.json"
 _INDEX: Final = ".metadata"
@@ -48,6 +49,16 @@ _INDEX_CLASSES: Final = {
     "pathlib": {"PosixPath", "WindowsPath", "PurePosixPath"},
 }
 
+_REMEDY: Final = "Remove this checkpoint, to go on from an older one, or start again: headrace train DIR --fresh"
+
+
+def code_version() -> str:
+    """Give the version of headrace, "unknown" where it is not installed."""
+    try:
+        return importlib.metadata.version("headrace")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -58,8 +69,10 @@ class Progress:
         tokens: row slots served.
         updates: steps that changed the weights; skipped ones do not.
         stream: the stream's state.
-        identity: digests of what must be the same when training goes on: model, data, schedule.
+        identity: what must be the same when training goes on (``Job.identity``).
         interventions: what the run decided for itself, as the schedule's ``Intervention`` reads it.
+        last_stage_steps: steps of the schedule's last stage, where they had to be counted (``trainer.stream.fit``).
+        code_version: of headrace that wrote it; for people, never compared.
     """
 
     step: int
@@ -68,6 +81,8 @@ class Progress:
     stream: Mapping[str, Any]
     identity: Mapping[str, str]
     interventions: Sequence[Mapping[str, Any]] = ()
+    last_stage_steps: int | None = None
+    code_version: str = field(default_factory=code_version)
 
 
 @dataclass(frozen=True)
@@ -121,9 +136,20 @@ class Checkpoints:
         Raises:
             IncompleteError: if it was written in another format.
         """
-        value = json.loads((self._folder / name / _PROGRESS).read_bytes())
-        if value.pop("format", None) != FORMAT:
-            raise IncompleteError(f"checkpoint {name} has another format", place=str(self._folder))
+        path = self._folder / name / _PROGRESS
+        try:
+            value = json.loads(path.read_bytes())
+        except ValueError as error:
+            raise IncompleteError(f"{_PROGRESS} is not JSON: {error}", place=str(path), remedy=_REMEDY) from None
+        wanted = {"format", *(one.name for one in fields(Progress))}
+        if not isinstance(value, dict) or value.get("format") != FORMAT or value.keys() != wanted:
+            version = value.get("code_version", "unknown") if isinstance(value, dict) else "unknown"
+            raise IncompleteError(
+                f"checkpoint {name} has another format than this version's, {FORMAT}",
+                place=str(path),
+                remedy=f"{_REMEDY}, or go on with the version of headrace that wrote it ({version})",
+            )
+        del value["format"]
         return Progress(**value)
 
     def save(self, progress: Progress, tensors: Mapping[str, Tensor]) -> None:
@@ -173,7 +199,10 @@ def _remove(folder: Path) -> None:
 class _IndexUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if name not in _INDEX_CLASSES.get(module, ()):
-            raise IncompleteError(f"the checkpoint's index names {module}.{name}, which no index holds")
+            raise IncompleteError(
+                f"the checkpoint's index names {module}.{name}, which no index holds",
+                remedy="Do not go on from it: it was tampered with, or written by another version of torch",
+            )
         return super().find_class(module, name)
 
 
@@ -185,13 +214,21 @@ class _Reader(FileSystemReader):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
+        place = str(folder / _INDEX)
         with (folder / _INDEX).open("rb") as file:
-            index = _IndexUnpickler(file).load()
+            try:
+                index = _IndexUnpickler(file).load()
+            except IncompleteError as error:
+                raise IncompleteError(error.what, place=place, remedy=error.remedy) from None
+            except (pickle.UnpicklingError, EOFError, ValueError, AttributeError, ImportError, IndexError) as error:
+                raise IncompleteError(
+                    f"the checkpoint's index cannot be read: {error}", place=place, remedy=_REMEDY
+                ) from None
         if not isinstance(index, Metadata):
-            raise IncompleteError("the checkpoint's index is none", place=str(folder))
+            raise IncompleteError("the checkpoint's index is none", place=place, remedy=_REMEDY)
         for info in cast(dict[Any, Any], index.storage_data).values():
             if Path(info.relative_path).name != info.relative_path:
-                raise IncompleteError("the checkpoint's index leads out of its folder", place=str(folder))
+                raise IncompleteError("the checkpoint's index leads out of its folder", place=place, remedy=_REMEDY)
         if index.storage_meta is None:
             index.storage_meta = StorageMeta()
         index.storage_meta.load_id = self.load_id

@@ -13,8 +13,13 @@ import typer
 from rich.console import Console
 
 from shards.errors import UserError
+from shards.lock import LOCK_FILE, locked
+from shards.memory import available_memory
 
 _INTERRUPTED = 130
+
+# Ranks end after the step that they are in and write a checkpoint; then they are killed.
+_SECONDS_TO_STOP = 180
 
 
 def train(
@@ -24,15 +29,19 @@ def train(
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Remove checkpoints and weights, and start again.")] = False,
     stop_after_steps: Annotated[int | None, typer.Option(min=1, help="Save and stop after so many more steps.")] = None,
+    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Check every byte of the shards first.")] = True,
 ) -> None:
     """Train on a finished run's shards, going on from the last checkpoint.
 
-    Writes train-log.jsonl (losses per step and domain), checkpoints/ and, at the end, weights/ into DIR.
+    Writes train-log.jsonl (losses per step and domain), checkpoints/ and, at the end, weights/ into DIR. Ctrl-C ends it
+    after the step that it is in, with a checkpoint.
     """
-    from trainer.config import Job, available_memory
+    from trainer.config import Job
 
     folder = folder.resolve()
-    job = Job.load(folder)
+    # Asked for here, so that the message comes at once; held by the first rank, as long as training lasts.
+    with locked(folder / LOCK_FILE, str(folder)):
+        job = Job.load(folder)
     if job.is_finished and not fresh:
         Console(highlight=False, soft_wrap=True).print(
             f"training in {folder} is finished; weights in {job.weights_path}. Train again with --fresh", markup=False
@@ -48,7 +57,7 @@ def train(
     # A rank must not import what lies in the user's folder under one of our names.
     os.environ.setdefault("PYTHONSAFEPATH", "1")
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // ranks)))
-    arguments = [str(folder), *(["--fresh"] if fresh else [])]
+    arguments = [str(folder), *(["--fresh"] if fresh else []), *([] if verify else ["--no-verify"])]
     if stop_after_steps is not None:
         arguments += ["--stop-after-steps", str(stop_after_steps)]
     if code := _launch(ranks, arguments):
@@ -79,21 +88,25 @@ def _launch(ranks: int, arguments: list[str]) -> int:
         rdzv_endpoint="localhost:0",
         local_addr="localhost",
         max_restarts=0,
+        shutdown_timeout=_SECONDS_TO_STOP,
     )
     try:
         elastic_launch(config, sys.executable)("-m", "trainer.worker", *arguments)
     except ChildFailedError as error:
         return _code(error.failures)
-    except (SignalException, KeyboardInterrupt):
+    except SignalException as error:
+        return 128 + int(error.sigval)
+    except KeyboardInterrupt:
         return _INTERRUPTED
     return 0
 
 
 def _code(failures: dict[int, Any]) -> int:
-    """Give 2 if a rank found a mistake of the user's (the others were only ended for it), 1 otherwise."""
+    """Give 2 if a rank found a mistake of the user's (the others were only ended for it), 130 if they were stopped."""
     codes = {rank: failure.exitcode for rank, failure in sorted(failures.items())}
-    if 2 in codes.values():
-        return 2
+    for code in (2, _INTERRUPTED):
+        if code in codes.values():
+            return code
     for rank, code in codes.items():
         # A rank that failed said why; one that was killed could not. SIGTERM ends the ranks beside it.
         if code < 0 and -code != signal.SIGTERM:

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pydantic
 
-from shards.errors import IncompleteError, UserError
+from shards.errors import UserError
+from shards.finished import SCHEDULE_FILE, TRAINING_FILE, require_finished
 from shards.manifest import digest_of
+from shards.memory import rank_bytes
 from shards.reader import ShardSet
 from shards.schedule import Schedule
 from shards.store import Store
-from shards.training import ModelSettings, TrainSettings, parse_settings
+from shards.training import DEFAULT_MICRO_BATCH_TOKENS, ModelSettings, TrainSettings, parse_settings
 
-# Values kept for the backward pass per token, layer and feature of width: inputs of every matrix product, norms,
-# rotated queries and keys, and the gate's halves (8/3 of width each), counted over trainer/model.py.
-_ACTIVATION_VALUES = 22
-# Logits, their fp32 copy, its softmax and its gradient.
-_LOGIT_BYTES = 16
-_MAX_LOGITS = 1 << 26
-_FINISHED = "finished.json"
+_FINISHED: Final = "finished.json"
 
-# A process of torch before it holds anything.
-_PROCESS_BYTES = 400 << 20
+# Who computes, and how often something is looked at or saved. Every other setting of training changes the weights.
+_FREE: Final = frozenset(
+    {"zero", "attention", "checkpoint_every_steps", "keep_checkpoints", "evaluate_every_steps", "evaluate_tokens"}
+)
 
 
 @dataclass(frozen=True)
@@ -46,36 +43,44 @@ class Job:
         """Read and check a folder that ``headrace run`` finished: ``train.json``, ``schedule.json`` and ``shards``.
 
         Raises:
-            UserError: if a file is missing or a setting is wrong.
+            IncompleteError: if the run is not finished, or a file is not the one that it finished with.
+            UserError: if a setting is wrong.
         """
-        tables = _read_json(folder / "train.json")
+        require_finished(folder)
+        tables = _read_json(folder / TRAINING_FILE)
         if not isinstance(tables, dict) or not tables.keys() <= {"model", "training"}:
-            raise UserError("train.json must hold the tables model and training", place=str(folder))
-        place = str(folder / "train.json")
+            raise UserError(
+                "train.json must hold the tables model and training", place=str(folder), remedy="Run the recipe again"
+            )
+        place = str(folder / TRAINING_FILE)
         model = parse_settings(ModelSettings, tables.get("model") or {}, f"{place}, [model]")
         training = parse_settings(TrainSettings, tables.get("training") or {}, f"{place}, [training]")
         try:
-            schedule = Schedule.from_json((folder / "schedule.json").read_bytes())
-        except FileNotFoundError:
-            raise _unfinished(folder, "schedule.json") from None
+            schedule = Schedule.from_json((folder / SCHEDULE_FILE).read_bytes())
         except pydantic.ValidationError as error:
             raise UserError(
                 f"schedule.json is no schedule: {error.errors()[0]['msg']}",
                 place=str(folder),
                 remedy="Run the recipe again",
             ) from error
-        shards = ShardSet.open(folder / "shards")
-        digest = digest_of(json.loads(shards.catalog.to_json()))
-        return cls(folder, model, training, schedule, shards.catalog.vocab_size, digest)
+        catalog = ShardSet.open(folder / "shards").catalog
+        return cls(folder, model, training, schedule, catalog.vocab_size, catalog.digest)
 
     @property
     def identity(self) -> dict[str, str]:
-        """Digests of what a checkpoint belongs to. How it is computed (ranks, ZeRO, precision) may change meanwhile."""
+        """What a checkpoint belongs to: all that the weights follow from, as digests or values, by name.
+
+        Who computes them (ranks, ZeRO) and how often something is saved may change meanwhile.
+        """
+        settings = self.training.model_dump(mode="json", exclude=set(_FREE))
+        if self.training.micro_batch_rows is None:
+            # The default is the same, said or not.
+            settings["micro_batch_tokens"] = self.training.micro_batch_tokens or DEFAULT_MICRO_BATCH_TOKENS
         return {
             "model": digest_of(self.model.model_dump(mode="json") | {"vocabulary": self.vocabulary}),
             "schedule": self.schedule.digest,
-            "seed": str(self.training.seed),
             "shards": self.shards_digest,
+            **{name: json.dumps(value) for name, value in settings.items()},
         }
 
     @property
@@ -113,19 +118,15 @@ class Job:
     def is_finished(self) -> bool:
         """True where the final weights of this very job are there."""
         path = self.weights_path / _FINISHED
-        return path.is_file() and bool(_read_json(path).get("identity") == self.identity)
+        if not path.is_file():
+            return False
+        said = _read_json(path)
+        return isinstance(said, dict) and said.get("identity") == self.identity
 
     def bytes_per_rank(self, ranks: int) -> int:
         """Estimate the most memory that one rank needs, from the settings alone."""
-        model, compute = self.model, 2 if self.training.precision == "bf16" else 4
-        state = self.training.bytes_per_parameter(ranks) * model.parameters(self.vocabulary)
-        tokens = max(
-            self.training.rows_per_micro_batch(stage.context_tokens) * stage.context_tokens
-            for stage in self.schedule.stages
-        )
-        activations = tokens * model.layers * model.width * _ACTIVATION_VALUES * compute
-        logits = min(tokens * self.vocabulary, _MAX_LOGITS) * _LOGIT_BYTES
-        return int(state + activations + logits) + _PROCESS_BYTES
+        contexts = [stage.context_tokens for stage in self.schedule.stages]
+        return rank_bytes(self.model, self.training, self.vocabulary, contexts, ranks)
 
     def require_memory(self, ranks: int, available: int) -> None:
         """Refuse to start what cannot fit into ``available`` bytes of this machine.
@@ -143,32 +144,8 @@ class Job:
             )
 
 
-def available_memory() -> int | None:
-    """Give the bytes of memory that this machine has free, None where it does not say."""
-    try:
-        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) << 10
-    except OSError:
-        pass
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):
-        return None
-
-
 def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise _unfinished(path.parent, path.name) from None
     except ValueError as error:
-        raise UserError(f"{path.name} is not JSON: {error}", place=str(path)) from error
-
-
-def _unfinished(folder: Path, missing: str) -> IncompleteError:
-    return IncompleteError(
-        f"there is no {missing}, so there is nothing to train on",
-        place=str(folder),
-        remedy="Finish it first: headrace run RECIPE --out DIR, with [schedule] and [training] in the recipe",
-    )
+        raise UserError(f"{path.name} is not JSON: {error}", place=str(path), remedy="Run the recipe again") from error

@@ -15,9 +15,9 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from shards.errors import UserError
 from shards.reader import ShardSet
-from shards.schedule import Intervention, Point
+from shards.schedule import Intervention, Point, Schedule
 from trainer.attention import choose_way
-from trainer.checkpoint import Checkpoints, Progress
+from trainer.checkpoint import Checkpoints, Found, Progress
 from trainer.config import Job
 from trainer.evaluate import HeldOut
 from trainer.micro_batch import Losses, Tally, filled, losses_of, mean_loss, most_per_rank, target_count
@@ -26,6 +26,7 @@ from trainer.report import Log, Screen
 from trainer.rope import rope_of
 from trainer.sharding import distributed, is_replicated, shard
 from trainer.stream import Stream, fit
+from trainer.together import any_asks, from_first
 
 # A fresh model should know nothing; a first loss this far (in nats) from ln(vocabulary) has a cause worth finding.
 _FIRST_LOSS_TOLERANCE = 0.5
@@ -37,10 +38,11 @@ class DivergedError(RuntimeError):
 
 @dataclass(frozen=True)
 class Outcome:
-    """Where a call to :meth:`Trainer.run` ended."""
+    """Where a call to :meth:`Trainer.run` ended: after which step, if that was the last, if a rank asked for it."""
 
     step: int
     finished: bool
+    interrupted: bool = False
 
 
 class Trainer:
@@ -63,57 +65,67 @@ class Trainer:
         self._device = torch.device(mesh.device_type)
         self._way = choose_way(job.training.attention, self._device)
         self._shards = ShardSet.open(job.folder / "shards")
-        self._schedule = fit(self._shards, job.schedule, job.training.seed)
+        self._checkpoints = Checkpoints(job.checkpoints_path, job.training.keep_checkpoints)
+        found = from_first(lambda: self._find(fresh))
+        progress = None if found.name is None else self._progress(found.name)
+        self._schedule = self._counted(progress)
         self.screen = Screen(self._rank == 0, self._schedule.steps)
         self.sharding = shard(job.model, job.training, job.vocabulary, mesh)
         sharers = None if is_replicated(self.sharding) else mesh.get_group()
         self.optimizer = ShardedAdamW(self.sharding.masters, job.training, sharers)
         self._held_out = HeldOut(self._shards, job.training.evaluate_tokens, self._rank, self._ranks, self._device)
-        self._checkpoints = Checkpoints(job.checkpoints_path, job.training.keep_checkpoints)
         self.interventions: tuple[Intervention, ...] = ()
-        self.step = 0
-        self._stream = self._go_on(fresh)
+        self.step = self._saved_step = 0
+        for note in found.notes:
+            self.screen.say(f"warning: {note}")
+        if found.name is not None and progress is not None:
+            self._load(found.name, progress)
+        state = None if progress is None else progress.stream
+        self._stream = Stream(self._shards, self._schedule, job.training.seed, state=state)
 
     @property
     def finished(self) -> bool:
         """True after the schedule's last step."""
         return self.step == self._schedule.steps
 
-    def _go_on(self, fresh: bool) -> Stream:
-        """Load the newest checkpoint, and give the stream where it stands then."""
-        name, notes = self._newest(fresh)
-        for note in notes:
-            self.screen.say(f"warning: {note}")
-        if name is None:
-            return Stream(self._shards, self._schedule, self._job.training.seed)
-        progress = self._checkpoints.progress(name)
-        changed = [key for key, value in self._job.identity.items() if progress.identity.get(key) != value]
-        if changed:
+    def _find(self, fresh: bool) -> Found:
+        """Look for a checkpoint; one rank does, for two could look at different moments and find different ones."""
+        if fresh:
+            self._checkpoints.clear()
+            self._job.remove_weights()
+        return self._checkpoints.find()
+
+    def _progress(self, name: str) -> Progress:
+        """Read how far a checkpoint came, and check that it is of this very training."""
+        progress, identity = self._checkpoints.progress(name), self._job.identity
+        names = sorted({*identity, *progress.identity})
+        if changed := [key for key in names if progress.identity.get(key) != identity.get(key)]:
             raise UserError(
                 f"checkpoint {name} belongs to another training: {', '.join(changed)} changed since",
                 place=str(self._job.checkpoints_path),
-                remedy="Train with --fresh to start again, or restore what changed",
+                remedy=f"Start again with 'headrace train {self._job.folder} --fresh', or restore what changed",
             )
+        return progress
+
+    def _counted(self, progress: Progress | None) -> Schedule:
+        """Give the schedule with its true length: counted once, on one rank; a checkpoint remembers it."""
+        schedule = self._job.schedule
+        if schedule.exact_epochs is None or schedule.fitted:
+            return schedule
+        steps = None if progress is None else progress.last_stage_steps
+        if steps is None:
+            seed = self._job.training.seed
+            steps = from_first(lambda: fit(self._shards, schedule, seed).stages[-1].steps)
+        return schedule.with_last_stage(steps)
+
+    def _load(self, name: str, progress: Progress) -> None:
+        """Take masters, moments and interventions from a checkpoint."""
         self._checkpoints.load(name, self._tensors())
         self.sharding.publish()
         self.optimizer.set_steps(progress.updates)
         self.interventions = tuple(Intervention.model_validate(change) for change in progress.interventions)
-        self.step = progress.step
+        self.step = self._saved_step = progress.step
         self.screen.say(f"going on from checkpoint {name}")
-        return Stream(self._shards, self._schedule, self._job.training.seed, state=progress.stream)
-
-    def _newest(self, fresh: bool) -> tuple[str | None, tuple[str, ...]]:
-        """Let one rank decide: two that looked at different moments could go on from different checkpoints."""
-        message: list[Any] = [None]
-        if self._rank == 0:
-            if fresh:
-                self._checkpoints.clear()
-                self._job.remove_weights()
-            found = self._checkpoints.find()
-            message = [(found.name, found.notes)]
-        dist.broadcast_object_list(message)
-        name, notes = message[0]
-        return name, notes
 
     def _tensors(self) -> dict[str, Tensor]:
         masters = self.sharding.masters
@@ -123,8 +135,10 @@ class Trainer:
             named[f"optimizer.second_moment.{name}"] = distributed(self.sharding, name, second)
         return named
 
-    def run(self, stop_after_steps: int | None = None, before_step: Callable[[], None] = lambda: None) -> Outcome:
+    def run(self, stop_after_steps: int | None = None, stop: Callable[[], bool] = lambda: False) -> Outcome:
         """Train to the schedule's end, or ``stop_after_steps`` more steps, and save where it stops.
+
+        ``stop`` is asked before each step; where any rank's says yes, all of them end there.
 
         Raises:
             DivergedError: if a gradient is not finite.
@@ -132,17 +146,18 @@ class Trainer:
         end = self._schedule.steps
         if stop_after_steps is not None:
             end = min(end, self.step + stop_after_steps)
-        writes = self._rank == 0 and self.step < end
+        writes, interrupted = self._rank == 0 and self.step < end, False
         with ExitStack() as stack:
             log = stack.enter_context(Log(self._job.log_path, self.step)) if writes else None
             timings = stack.enter_context(Log(self._job.timings_path, self.step)) if writes else None
             stack.enter_context(self.screen.progress(self.step))
-            while self.step < end:
-                before_step()
-                self._advance(log, timings, last=self.step + 1 == end)
-        return Outcome(self.step, self.finished)
+            while self.step < end and not (interrupted := any_asks(stop())):
+                self._advance(log, timings)
+        if self.step != self._saved_step:
+            self._save()
+        return Outcome(self.step, self.finished, interrupted)
 
-    def _advance(self, log: Log | None, timings: Log | None, *, last: bool) -> None:
+    def _advance(self, log: Log | None, timings: Log | None) -> None:
         """Do one step with all that belongs to it."""
         begun = self._clock()
         point = self._schedule.at_step(self.step, self.interventions)
@@ -160,7 +175,7 @@ class Trainer:
             self.screen.losses(f"held-out loss after step {self.step} ({point.name})", losses)
             if log is not None:
                 log.write({"kind": "held_out", "step": self.step, "stage": point.name, "domains": _table(losses)})
-        if last or self.step % self._job.training.checkpoint_every_steps == 0:
+        if self.step % self._job.training.checkpoint_every_steps == 0:
             self._save()
 
     def _train(self, point: Point) -> dict[str, Any]:
@@ -239,8 +254,10 @@ class Trainer:
             stream=self._stream.state(),
             identity=self._job.identity,
             interventions=[change.model_dump(mode="json") for change in self.interventions],
+            last_stage_steps=self._schedule.stages[-1].steps if self._schedule.fitted else None,
         )
         self._checkpoints.save(progress, self._tensors())
+        self._saved_step = self.step
 
 
 def _table(losses: Losses) -> Mapping[str, Mapping[str, float | int]]:

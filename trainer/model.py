@@ -13,13 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from shards.memory import MAX_LOGITS
 from shards.training import ModelSettings
 from trainer.attention import Layout, attend
 from trainer.batch import IGNORE
 from trainer.rope import Rope, rotate
-
-# Logits held at once: 2^26 in fp32 are 256 MB. More tokens are taken in pieces and recomputed in the backward pass.
-_MAX_LOGITS = 1 << 26
 
 
 class Norm(nn.Module):
@@ -129,7 +127,7 @@ class Decoder(nn.Module):
         return self._losses(states.flatten(0, 1), targets.flatten()).view_as(targets).clone()
 
     def _losses(self, states: Tensor, targets: Tensor) -> Tensor:
-        piece = max(1, _MAX_LOGITS // self.vocabulary)
+        piece = max(1, MAX_LOGITS // self.vocabulary)
         if len(targets) <= piece:
             return self._piece_losses(states, targets)
         pieces = zip(torch.split(states, piece), torch.split(targets, piece), strict=True)

@@ -14,8 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from shards.store import Store
 
-# Plain lines over a whole training, where there is no terminal to draw a bar on.
-_PLAIN_LINES = 60
+# Plain lines over a whole training at most, besides its first and last, where there is no terminal to draw a bar on.
+_PLAIN_LINES = 20
 
 
 class Log:
@@ -59,7 +59,7 @@ class Screen:
 
     def __init__(self, first_rank: bool, steps: int) -> None:
         self._console = Console(quiet=not first_rank, highlight=False, soft_wrap=True)
-        self._steps, self._every = steps, max(1, steps // _PLAIN_LINES)
+        self._steps, self._every = steps, max(1, -(-steps // _PLAIN_LINES))
         self._bar: Progress | None = None
 
     @contextmanager

@@ -6,7 +6,6 @@ is served does not depend on the number of ranks, and a run resumes on another n
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -68,7 +67,7 @@ class Stream:
             "seed": seed,
             "window_shards": window_shards,
             "schedule": schedule.digest,
-            "shards": shards_digest(shards),
+            "shards": shards.catalog.digest,
         }
         self._planned: tuple[int, StepPlan] | None = None
         if state is None:
@@ -135,7 +134,11 @@ class Stream:
         except pydantic.ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
-            raise UserError(f"this is not a stream's state: {where}: {first['msg']}", place="checkpoint") from None
+            raise UserError(
+                f"this is not a stream's state: {where}: {first['msg']}",
+                place="checkpoint",
+                remedy="Remove this checkpoint: an older one is gone on from, or training starts anew",
+            ) from None
         for name, here in self._identity.items():
             if (there := getattr(parsed, name)) != here:
                 raise UserError(
@@ -240,8 +243,3 @@ def check_resolved_on(schedule: Schedule, shards: ShardSet) -> None:
             place=str(shards.folder),
             remedy="Resolve it again on these shards",
         )
-
-
-def shards_digest(shards: ShardSet) -> str:
-    """SHA-256 of the shards' manifest, and so of every byte in them, in hex."""
-    return hashlib.sha256(shards.catalog.to_json().encode()).hexdigest()

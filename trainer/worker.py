@@ -1,18 +1,17 @@
 """One rank of a training: ``torchrun --nproc-per-node N -m trainer.worker DIR``. ``headrace train`` starts these.
 
-Exit codes: 0 for success, 1 for a failure, 2 for a mistake of the user's, which rank 0 prints.
+Exit codes: 0 for success, 1 for a failure, 2 for a mistake of the user's, which rank 0 prints, 130 where a signal ended
+it: after the step that it was in, with a checkpoint.
 """
 
 from __future__ import annotations
 
 import argparse
-import fcntl
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import torch
@@ -20,12 +19,15 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from shards.errors import UserError
+from shards.lock import LOCK_FILE, locked
 from shards.reader import ShardSet
 from trainer.config import Job
 from trainer.export import export, transformers_config
 from trainer.loop import DivergedError, Trainer
+from trainer.stop import Stop
+from trainer.together import on_each
 
-LOCK_NAME = "train.lock"
+INTERRUPTED = 130
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -34,12 +36,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--fresh", action="store_true", help="remove checkpoints and start again")
     parser.add_argument("--stop-after-steps", type=int, default=None, help="save and stop after so many steps")
+    parser.add_argument("--no-verify", dest="verify", action="store_false", help="do not read all shards beforehand")
     options = parser.parse_args(arguments)
     first = os.environ.get("RANK", "0") == "0"
+    folder, stop = options.folder, Stop()
+    # Held by a rank and not by who started it: ranks outlive a launcher that is killed, by a step and a checkpoint.
+    holding = locked(folder / LOCK_FILE, str(folder)) if first else nullcontext()
     try:
-        job = Job.load(options.folder)
-        with _lock(job.folder) if first else _nothing(), _ranks() as mesh:
-            train(job, mesh, fresh=options.fresh, stop_after_steps=options.stop_after_steps)
+        with holding, _ranks() as mesh:
+            # Read when all have met, and so under the lock: curation cannot be changing it.
+            job = Job.load(folder)
+            if options.verify:
+                _verify(job, time.perf_counter)
+            interrupted = train(job, mesh, stop, fresh=options.fresh, stop_after_steps=options.stop_after_steps)
     except UserError as error:
         if first:
             print(f"error: {error}", file=sys.stderr, flush=True)
@@ -48,11 +57,19 @@ def main(arguments: list[str] | None = None) -> int:
         if first:
             print(f"error: {error}", file=sys.stderr, flush=True)
         return 1
-    return 0
+    except RuntimeError:
+        # A collective failed because the signal ended another rank, which did not heed it yet or no longer.
+        if not stop():
+            raise
+        return INTERRUPTED
+    return INTERRUPTED if interrupted else 0
 
 
-def train(job: Job, mesh: DeviceMesh, *, fresh: bool = False, stop_after_steps: int | None = None) -> None:
-    """Train on this rank to the end, or some steps further, and export the weights at the end."""
+def train(job: Job, mesh: DeviceMesh, stop: Stop, *, fresh: bool = False, stop_after_steps: int | None = None) -> bool:
+    """Train on this rank to the end, or some steps further, and export the weights at the end.
+
+    Gives True where a signal ended it before.
+    """
     trainer = Trainer(job, mesh, time.perf_counter, fresh=fresh)
     parameters = job.model.parameters(job.vocabulary)
     ranks = mesh.size()
@@ -61,10 +78,13 @@ def train(job: Job, mesh: DeviceMesh, *, fresh: bool = False, stop_after_steps: 
         f"{parameters:,} parameters, ZeRO {job.training.zero} on {ranks} rank(s), {job.training.precision}: "
         f"{each:.1f} bytes a parameter on each rank, {each * parameters / 2**20:,.0f} MiB"
     )
-    outcome = trainer.run(stop_after_steps, _parent_watch())
+    # All begin to heed signals at one moment: a rank that does not yet is ended by one, and the others wait for it.
+    dist.barrier()
+    with stop.heeded():
+        outcome = trainer.run(stop_after_steps, stop)
     if not outcome.finished:
         trainer.screen.say(f"stopped after step {outcome.step}; the same command goes on from there")
-        return
+        return outcome.interrupted
     last = job.schedule.stages[-1]
     end_of_text = ShardSet.open(job.folder / "shards").catalog.end_of_text
     config = transformers_config(job.model, job.vocabulary, last.rope, last.context_tokens, end_of_text)
@@ -75,13 +95,28 @@ def train(job: Job, mesh: DeviceMesh, *, fresh: bool = False, stop_after_steps: 
     if writes:
         job.mark_finished(outcome.step)
     trainer.screen.say(f"finished: {outcome.step} steps; weights in {job.weights_path}")
+    return False
+
+
+def _verify(job: Job, clock: Callable[[], float]) -> None:
+    """Read every byte of the shards before the first step, each rank its part.
+
+    Raises:
+        IncompleteError: on all ranks, if one finds a file that is not what was written.
+    """
+    begun = clock()
+    shards = ShardSet.open(job.folder / "shards")
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    size = sum(on_each(lambda: shards.verify(rank, ranks)))
+    seconds = clock() - begun
+    if rank == 0:
+        speed = f" ({size / seconds / 1e9:.1f} GB/s)" if seconds > 0 else ""
+        print(f"verified {size / 1e9:.3f} GB of shards in {seconds:.1f} s{speed}", flush=True)
 
 
 @contextmanager
 def _ranks() -> Iterator[DeviceMesh]:
     """Join the other ranks that torchrun started; alone without it."""
-    # Ctrl-C reaches the whole process group; whoever started the ranks ends them, without a traceback from each.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     cuda = torch.cuda.is_available()
     if cuda:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
@@ -91,38 +126,6 @@ def _ranks() -> Iterator[DeviceMesh]:
     yield init_device_mesh("cuda" if cuda else "cpu", (dist.get_world_size(),))
     # Not after an error: the other ranks may be waiting in a collective, and this one has to end for them to be ended.
     dist.destroy_process_group()
-
-
-@contextmanager
-def _lock(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock: two trainings that wrote the same checkpoints would destroy both."""
-    with (folder / LOCK_NAME).open("w", encoding="ascii") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(
-                "another training is running here", place=str(folder), remedy="Wait for it, or end it"
-            ) from None
-        yield
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
-
-
-class _OrphanedError(SystemExit):
-    """Whoever started this rank is gone."""
-
-
-def _parent_watch() -> Callable[[], None]:
-    parent = os.getppid()
-
-    def check() -> None:
-        if os.getppid() != parent:
-            raise _OrphanedError(1)
-
-    return check
 
 
 if __name__ == "__main__":

@@ -18,6 +18,10 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from shards.errors import UserError
+from shards.lock import LOCK_FILE, locked
+from shards.reader import ShardSet
+from tests.trainer.synthetic_run import STAGES as SHORT_STAGES
 from tests.trainer.synthetic_run import TRAINING, losses, write_run, write_settings
 from trainer.config import Job
 from trainer.loop import Trainer
@@ -136,9 +140,9 @@ def command(folder: Path, *options: str) -> subprocess.Popen[str]:
     )
 
 
-def wait_for(path: Path) -> None:
+def wait_for(path: Path, size: int = 0) -> None:
     deadline = time.monotonic() + 180
-    while not path.exists():
+    while not path.exists() or path.stat().st_size < size:
         assert time.monotonic() < deadline, f"{path} does not appear"
         time.sleep(0.05)
 
@@ -174,11 +178,68 @@ def test_a_mistake_is_one_message_and_code_2(runs: dict[str, Path], tmp_path: Pa
     assert len(err.splitlines()) == 1
 
 
-def test_an_interrupt_ends_all_ranks(runs: dict[str, Path], tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(runs["bare"], tmp_path / "run"))
+def long_run(folder: Path) -> Path:
+    """One that does not end by itself while a test looks at it."""
+    stages = [{**stage, "tokens": stage["tokens"] * 1_000} for stage in SHORT_STAGES]
+    return write_run(folder, stages=stages, training={**SETTINGS, "checkpoint_every_steps": 1_000_000})
+
+
+@pytest.mark.parametrize(("number", "reaches"), [(signal.SIGINT, "all"), (signal.SIGTERM, "launcher")])
+def test_a_signal_ends_all_ranks_after_a_checkpoint(tmp_path: Path, number: signal.Signals, reaches: str) -> None:
+    folder = long_run(tmp_path / "run")
     process = command(folder, "--ranks", "2")
-    wait_for(folder / "train-log.jsonl")
-    os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
+    wait_for(folder / "train-log.jsonl", size=1)
+    # Ctrl-C in a terminal reaches every process at once, and the launcher then tells the ranks again.
+    (os.killpg if reaches == "all" else os.kill)(process.pid, number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, err
     assert err == ""
+    (saved,) = (folder / "checkpoints").glob("step-*/COMMITTED.json")
+    step = int(saved.parent.name.removeprefix("step-"))
+    assert f"stopped after step {step}; the same command goes on from there" in out
+    process = command(folder, "--ranks", "2", "--stop-after-steps", "2")
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    assert f"going on from checkpoint {saved.parent.name}" in out
+    steps = [json.loads(line)["step"] for line in (folder / "train-log.jsonl").read_text().splitlines()]
+    assert steps == list(range(1, step + 3))
+
+
+def test_a_damaged_shard_is_found_before_the_first_step(runs: dict[str, Path], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(runs["bare"], tmp_path / "run"))
+    # The second in the manifest's order, so that it is the second rank who finds it.
+    path = folder / "shards/books-held_out.tokens.arrow"
+    data = bytearray(path.read_bytes())
+    tokens = ShardSet.open(folder / "shards").tokens("books", "held_out", 3).tobytes()
+    data[data.index(tokens)] ^= 1
+    path.write_bytes(data)
+    process = command(folder, "--ranks", "2")
+    _, err = process.communicate(timeout=240)
+    assert process.returncode == 2, err
+    assert err.startswith(f"error: the shard {path.name} does not have the checksum of its content")
+    assert len(err.splitlines()) == 1
+    assert not (folder / "train-log.jsonl").exists()
+    process = command(folder, "--ranks", "2", "--no-verify", "--stop-after-steps", "1")
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    assert "verified" not in out
+    assert "stopped after step 1" in out
+
+
+def test_training_holds_the_folder_against_curation_and_other_trainings(tmp_path: Path) -> None:
+    folder = long_run(tmp_path / "run")
+    process = command(folder, "--ranks", "2")
+    wait_for(folder / "train-log.jsonl", size=1)
+    with pytest.raises(UserError, match="another process is working"), locked(folder / LOCK_FILE, str(folder)):
+        pytest.fail("curation could begin")
+    other = command(folder)
+    _, err = other.communicate(timeout=60)
+    assert other.returncode == 2
+    assert err.startswith("error: another process is working in this folder")
+    # Ranks whose launcher is killed end by themselves, with a checkpoint, and only then let go.
+    os.kill(process.pid, signal.SIGKILL)
+    out, _ = process.communicate(timeout=120)
+    assert "stopped after step" in out
+    assert list((folder / "checkpoints").glob("step-*/COMMITTED.json"))
+    with locked(folder / LOCK_FILE, str(folder)):
+        pass

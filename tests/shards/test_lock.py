@@ -22,7 +22,7 @@ with locked(Path(sys.argv[1]), "there"):
 
 
 def test_only_one_holds_it_and_the_other_is_told_where(tmp_path: Path) -> None:
-    path = tmp_path / "run" / LOCK_FILE
+    path = tmp_path / LOCK_FILE
     with (
         locked(path, "the run"),
         pytest.raises(UserError, match="another process is working") as caught,
@@ -32,6 +32,12 @@ def test_only_one_holds_it_and_the_other_is_told_where(tmp_path: Path) -> None:
     assert (caught.value.place, caught.value.remedy) == ("the run", "Wait for it, or stop it")
     with locked(path, "the run"):
         assert path.is_file()
+
+
+def test_no_folder_is_made_for_it(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such folder"), locked(tmp_path / "run" / LOCK_FILE, "run"):
+        pytest.fail("held")
+    assert not (tmp_path / "run").exists()
 
 
 def test_an_error_releases_it(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -61,8 +62,8 @@ def test_logits_beyond_what_is_held_at_once_cost_nothing_more() -> None:
         rank_bytes(model, TrainSettings(micro_batch_rows=rows, precision="fp32"), 1 << 16, [1 << 10], 1)
         for rows in (1, 2, 4)
     ]
-    assert 1 << 26 == MAX_LOGITS
-    assert [b - a for a, b in zip(sizes, sizes[1:], strict=False)] == [
+    assert MAX_LOGITS == 1 << 26
+    assert [b - a for a, b in itertools.pairwise(sizes)] == [
         (1 << 10) * 2 * 22 * 4,
         2 * (1 << 10) * 2 * 22 * 4,
     ]

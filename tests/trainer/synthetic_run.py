@@ -58,6 +58,7 @@ def write_run(
     documents: int = 150,
     mean_length: float = 25.0,
     held_out: bool = True,
+    exact_epochs: int | None = None,
 ) -> Path:
     """Write the folder and give it back."""
     shards = folder / "shards"
@@ -81,7 +82,8 @@ def write_run(
         token_dtype=dtype, vocab_size=vocabulary, end_of_text=END, tokenizer="synthetic", domains=domains
     )
     (shards / CATALOG_NAME).write_text(catalog.to_json())
-    settings = ScheduleSettings.model_validate({"stages": stages or STAGES, "default_max_epochs": 1e6})
+    length = {"default_max_epochs": 1e6} if exact_epochs is None else {"exact_epochs": exact_epochs}
+    settings = ScheduleSettings.model_validate({"stages": stages or STAGES, **length})
     (folder / "schedule.json").write_text(resolve(settings, catalog.tokens_per_domain("train")).to_json())
     write_settings(folder, model=model, training=training)
     return folder

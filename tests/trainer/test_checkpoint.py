@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import pickle
@@ -110,16 +111,45 @@ def test_a_prepared_index_runs_no_code(saved: Checkpoints, tmp_path: Path, monke
     (folder / MARKER).write_text(json.dumps(marker))
     name = saved.find().name
     assert name == "step-00000012"
-    with pytest.raises(IncompleteError, match="which no index holds"):
+    with pytest.raises(IncompleteError, match="which no index holds") as caught:
         saved.load(name, tensors(0.0))
+    assert caught.value.place == str(folder / ".metadata")
+    assert "Do not go on from it" in caught.value.remedy
     assert not (tmp_path / "evil-was-here").exists()
+
+
+@pytest.mark.parametrize("data", [b"", b"\x80\x04", b"garbage", pickle.dumps([1]), pickle.dumps(torch.Size([2]))])
+def test_an_index_that_is_none_has_a_remedy(saved: Checkpoints, tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "checkpoints/step-00000012/.metadata").write_bytes(data)
+    with pytest.raises(IncompleteError, match="index") as caught:
+        saved.load("step-00000012", tensors(0.0))
+    assert "Remove this checkpoint" in caught.value.remedy
 
 
 def test_another_format_is_refused(saved: Checkpoints, tmp_path: Path) -> None:
     path = tmp_path / "checkpoints/step-00000012/progress.json"
-    path.write_text(path.read_text().replace('"format": 1', '"format": 99'))
-    with pytest.raises(IncompleteError, match="another format"):
+    path.write_text(path.read_text().replace('"format": 2', '"format": 99'))
+    with pytest.raises(IncompleteError, match="another format") as caught:
         saved.progress("step-00000012")
+    assert f"wrote it ({importlib.metadata.version('headrace')})" in caught.value.remedy
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 2}', '{"format": 1, "step": 3}'])
+def test_a_progress_that_makes_no_sense_has_a_remedy(saved: Checkpoints, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "checkpoints/step-00000012/progress.json"
+    path.write_text(text)
+    with pytest.raises(IncompleteError) as caught:
+        saved.progress("step-00000012")
+    assert caught.value.place == str(path)
+    assert "--fresh" in caught.value.remedy
+
+
+def test_the_version_that_wrote_it_is_told_but_not_compared(saved: Checkpoints, tmp_path: Path) -> None:
+    path = tmp_path / "checkpoints/step-00000012/progress.json"
+    version = json.loads(path.read_text())["code_version"]
+    assert version == importlib.metadata.version("headrace")
+    path.write_text(path.read_text().replace(f'"code_version": "{version}"', '"code_version": "0.0.0"'))
+    assert saved.progress("step-00000012").step == 12
 
 
 @pytest.mark.parametrize(("written", "read"), [(1, 3), (3, 1), (0, 2), (2, 0)])

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from shards.errors import UserError
+from shards.lock import LOCK_FILE, locked
 from tests.trainer.synthetic_run import write_run, write_settings
 from trainer import command
 from trainer.config import Job
@@ -31,6 +32,8 @@ def _failures(*codes: int) -> dict[int, SimpleNamespace]:
         ((1, -signal.SIGTERM), 1, ""),
         ((-signal.SIGKILL, -signal.SIGTERM), 1, "rank 0 was ended by SIGKILL: most likely the machine ran out"),
         ((1, -signal.SIGSEGV), 1, "rank 1 was ended by SIGSEGV"),
+        ((130, -signal.SIGTERM), 130, ""),
+        ((130, 2), 2, ""),
     ],
 )
 def test_exit_codes(codes: tuple[int, ...], expected: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,7 +54,23 @@ def test_a_finished_training_starts_nothing(
     assert started == []
     assert "is finished" in capsys.readouterr().out
     command.train(folder, fresh=True, stop_after_steps=3)
-    assert started == [[str(folder), "--fresh", "--stop-after-steps", "3"]]
+    command.train(folder, verify=False)
+    assert len(started) == 1
+    command.train(folder, fresh=True, verify=False)
+    assert started == [[str(folder), "--fresh", "--stop-after-steps", "3"], [str(folder), "--fresh", "--no-verify"]]
+
+
+def test_a_folder_at_work_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "_launch", lambda ranks, arguments: pytest.fail("started"))
+    folder = write_run(tmp_path / "run")
+    # As the driver leaves it, at work: the message must not be that the run is to be run again.
+    (folder / "digests.json").unlink()
+    with locked(folder / LOCK_FILE, "run"), pytest.raises(UserError, match="another process is working") as caught:
+        command.train(folder)
+    assert caught.value.place == str(folder)
+    with pytest.raises(UserError, match="no such folder"):
+        command.train(tmp_path / "nowhere")
+    assert not (tmp_path / "nowhere").exists()
 
 
 def test_what_cannot_be_is_refused_before_ranks_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,15 +1,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shards.errors import UserError
+from shards.errors import IncompleteError, UserError
 from shards.training import ModelSettings, TrainSettings, parse_settings
-from tests.trainer.synthetic_run import MODEL, TRAINING, write_run, write_settings
-from trainer.config import Job, available_memory
+from tests.trainer.synthetic_run import MODEL, TRAINING, finish, write_run, write_settings
+from trainer.config import _FREE, Job
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +61,7 @@ def test_a_model_that_cannot_be_built_is_refused(table: dict[str, Any], message:
         parse_settings(ModelSettings, table, "here")
 
 
-@pytest.mark.parametrize("missing", ["train.json", "schedule.json", "shards/manifest.json"])
+@pytest.mark.parametrize("missing", ["train.json", "schedule.json", "shards/manifest.json", "digests.json"])
 def test_what_is_missing_is_named(tmp_path: Path, missing: str) -> None:
     folder = write_run(tmp_path / "run")
     (folder / missing).unlink()
@@ -68,24 +69,63 @@ def test_what_is_missing_is_named(tmp_path: Path, missing: str) -> None:
         Job.load(folder)
 
 
-def test_identity_follows_what_is_trained_not_how(folder: Path) -> None:
-    identity = Job.load(folder).identity
-    try:
-        write_settings(folder, training={"zero": 1, "precision": "bf16", "keep_checkpoints": 9})
-        assert Job.load(folder).identity == identity
-        write_settings(folder, training={"seed": 1})
-        assert Job.load(folder).identity != identity
-        write_settings(folder, model={**MODEL, "layers": 3})
-        assert Job.load(folder).identity != identity
-    finally:
-        write_settings(folder)
+def test_a_run_that_was_changed_and_killed_is_not_trained_on(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    (folder / "digests.json").unlink()
+    with pytest.raises(IncompleteError, match="not finished") as caught:
+        Job.load(folder)
+    assert caught.value.remedy.startswith("Run the recipe again")
+    write_run(tmp_path / "other", documents=20)
+    finish(folder)
+    (folder / "shards/manifest.json").write_bytes((tmp_path / "other/shards/manifest.json").read_bytes())
+    with pytest.raises(IncompleteError, match="of another recipe"):
+        Job.load(folder)
+
+
+OTHER_VALUES = {
+    "seed": 1,
+    "precision": "bf16",
+    "micro_batch_tokens": 256,
+    "micro_batch_rows": 3,
+    "beta1": 0.8,
+    "beta2": 0.9,
+    "epsilon": 1e-7,
+    "weight_decay": 0.0,
+    "clip_norm": 2.0,
+    "zero": 1,
+    "attention": "dense",
+    "checkpoint_every_steps": 9,
+    "keep_checkpoints": 9,
+    "evaluate_every_steps": 9,
+    "evaluate_tokens": 9,
+}
+
+
+@pytest.mark.parametrize("name", TrainSettings.model_fields)
+def test_every_setting_that_changes_the_weights_is_part_of_the_identity(folder: Path, name: str) -> None:
+    job = Job.load(folder)
+    change: dict[str, Any] = {name: OTHER_VALUES[name]}
+    if name == "micro_batch_rows":
+        change["micro_batch_tokens"] = None
+    other = replace(job, training=TrainSettings(**TRAINING | change))
+    changed = {key for key in job.identity if job.identity[key] != other.identity[key]}
+    assert changed == (set() if name in _FREE else set(change))
+
+
+def test_identity_follows_model_and_vocabulary_and_no_default_spelt_out(folder: Path) -> None:
+    job = Job.load(folder)
+    other = replace(job, model=ModelSettings(**{**MODEL, "layers": 3}))
+    assert other.identity["model"] != job.identity["model"]
+    assert replace(job, vocabulary=301).identity["model"] != job.identity["model"]
+    said = replace(job, training=TrainSettings(micro_batch_tokens=8_192))
+    assert said.identity == replace(job, training=TrainSettings()).identity
 
 
 def test_finished_is_of_this_very_job(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
     Job.load(folder).mark_finished(11)
     assert Job.load(folder).is_finished
-    write_settings(folder, training={"seed": 4})
+    write_settings(folder, training={"weight_decay": 0.2})
     assert not Job.load(folder).is_finished
     Job.load(folder).remove_weights()
     assert not Job.load(folder).weights_path.exists()
@@ -130,17 +170,14 @@ def test_what_does_not_fit_is_refused_before_it_starts(tmp_path: Path) -> None:
     assert Job.load(folder).bytes_per_rank(1) > 16 * 100 * 12 * 20_000**2
 
 
-def test_this_machine_knows_its_memory() -> None:
-    free = available_memory()
-    assert free is None or free > 1 << 20
-
-
 def test_a_table_of_settings_must_be_one(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
     for value in ([], {"model": 3}, {"models": {}}, {"training": [1]}):
         (folder / "train.json").write_text(json.dumps(value))
+        finish(folder)
         with pytest.raises(UserError):
             Job.load(folder)
     (folder / "train.json").write_text("{")
+    finish(folder)
     with pytest.raises(UserError, match="not JSON"):
         Job.load(folder)

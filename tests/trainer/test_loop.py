@@ -13,8 +13,10 @@ from shards.errors import UserError
 from shards.reader import ShardSet
 from shards.schedule import Intervention, Schedule
 from tests.trainer.synthetic_run import STAGES, losses, write_run, write_settings
+from trainer import loop
 from trainer.config import Job
 from trainer.loop import DivergedError, Trainer
+from trainer.stream import fit
 
 
 def _clock() -> float:
@@ -109,6 +111,47 @@ def test_steps_after_the_last_checkpoint_are_done_again(
     assert (folder / "train-log.jsonl").read_bytes() == (straight[0] / "train-log.jsonl").read_bytes()
 
 
+def test_a_stop_ends_the_step_saves_and_changes_nothing(
+    straight: tuple[Path, Trainer], bare: Path, tmp_path: Path, mesh: DeviceMesh
+) -> None:
+    folder = copy(bare, tmp_path / "run")
+    for asks, ends in (([False, False, True], 2), ([True], 2), ([False, True], 3)):
+        trainer = Trainer(Job.load(folder), mesh, _clock)
+        outcome = trainer.run(None, iter(asks).__next__)
+        assert (outcome.step, outcome.finished, outcome.interrupted) == (ends, False, True)
+        assert (folder / f"checkpoints/step-{ends:08d}/COMMITTED.json").is_file()
+    assert Trainer(Job.load(folder), mesh, _clock).run().finished
+    assert (folder / "train-log.jsonl").read_bytes() == (straight[0] / "train-log.jsonl").read_bytes()
+
+
+def test_a_stop_before_the_first_step_saves_nothing(bare: Path, tmp_path: Path, mesh: DeviceMesh) -> None:
+    folder = copy(bare, tmp_path / "run")
+    outcome = Trainer(Job.load(folder), mesh, _clock).run(None, lambda: True)
+    assert (outcome.step, outcome.interrupted) == (0, True)
+    assert not (folder / "checkpoints").exists()
+
+
+def test_exact_epochs_are_counted_once_and_then_remembered(
+    tmp_path: Path, mesh: DeviceMesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages = [{key: value for key, value in stage.items() if key not in ("tokens", "weights")} for stage in STAGES]
+    stages = [stage | {"share": share} for stage, share in zip(stages, (0.3, 0.3, 0.4), strict=True)]
+    folder = write_run(tmp_path / "run", stages=stages, exact_epochs=1)
+    counted: list[int] = []
+    monkeypatch.setattr(loop, "fit", lambda *arguments: counted.append(1) or fit(*arguments))
+    train(folder, mesh, 2)
+    assert counted == [1]
+    trainer = train(folder, mesh)
+    assert counted == [1]
+    job = Job.load(folder)
+    schedule = fit(ShardSet.open(folder / "shards"), job.schedule, job.training.seed)
+    assert trainer.step == schedule.steps
+    assert lines(folder, "train")[-1]["step"] == schedule.steps
+    shards = ShardSet.open(folder / "shards")
+    targets = sum(d["targets"] for line in lines(folder, "train") for d in line["domains"].values())
+    assert targets == sum(shards.token_count(d) - shards.documents(d) for d in shards.domains)
+
+
 def test_only_so_many_checkpoints_are_kept(straight: tuple[Path, Trainer]) -> None:
     names = sorted(path.name for path in (straight[0] / "checkpoints").iterdir())
     assert names == ["step-00000004", "step-00000008", "step-00000011"]
@@ -118,8 +161,14 @@ def test_a_checkpoint_of_another_training_is_refused(bare: Path, tmp_path: Path,
     folder = copy(bare, tmp_path / "run")
     train(folder, mesh, 2)
     write_settings(folder, training={"seed": 1})
-    with pytest.raises(UserError, match="seed changed since"):
+    with pytest.raises(UserError, match="seed changed since") as caught:
         train(folder, mesh)
+    assert f"headrace train {folder} --fresh" in caught.value.remedy
+    # New betas on old moments would be no training that anyone asked for.
+    write_settings(folder, training={"beta2": 0.9, "weight_decay": 0.0})
+    with pytest.raises(UserError, match="beta2, weight_decay changed since"):
+        train(folder, mesh)
+    write_settings(folder, training={"seed": 1})
     train(folder, mesh, 1, fresh=True)
     assert len(losses(folder)) == 1
     assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == ["step-00000001"]

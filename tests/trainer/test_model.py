@@ -103,7 +103,7 @@ def test_losses_in_pieces_are_the_same_with_gradients(monkeypatch: pytest.Monkey
     segments, positions = torch.zeros_like(tokens), torch.arange(12).expand(2, 12)
     results = []
     for most in (1 << 26, VOCABULARY * 7):
-        monkeypatch.setattr(module, "_MAX_LOGITS", most)
+        monkeypatch.setattr(module, "MAX_LOGITS", most)
         decoder = build(SHAPES[1])
         losses = run(decoder, tokens, segments, positions, torch.roll(tokens, -1, 1))
         losses.sum().backward()

@@ -61,7 +61,15 @@ def test_plain_lines_are_few_and_show_first_and_last(capsys: pytest.CaptureFixtu
     out = capsys.readouterr().out.splitlines()
     assert out[0] == "step 1/1000  base (32 tokens)  loss 1.5000  lr 1.00e-03  norm 0.25  1,234 tokens/s"
     assert out[-1].startswith("step 1000/1000")
-    assert len(out) < 100
+    assert 20 <= len(out) <= 22
+
+
+@pytest.mark.parametrize("steps", [1, 19, 20, 39, 41, 1_000])
+def test_about_twenty_lines_are_enough(steps: int, capsys: pytest.CaptureFixture[str]) -> None:
+    screen = Screen(first_rank=True, steps=steps)
+    for step in range(1, steps + 1):
+        screen.step(LINE | {"step": step}, 1.0)
+    assert min(steps, 14) <= len(capsys.readouterr().out.splitlines()) <= 22
 
 
 def test_other_ranks_are_silent(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from shards.reader import ShardSet
 from shards.resolve import resolve
 from shards.schedule import Schedule, ScheduleSettings
 from shards.writer import ShardWriter
-from trainer.batch import IGNORE, Batch, describe_slot, micro_batches
+from trainer.batch import IGNORE, Batch, micro_batches
 from trainer.order import DocumentOrder
 from trainer.stream import Stream, fit
 
@@ -170,7 +170,7 @@ def test_arrays_say_what_the_shards_hold(tmp_path: Path) -> None:
         point = schedule.at_step(step)
         shape = (point.rows, point.context_tokens)
         assert batch.tokens.shape == batch.targets.shape == batch.document.shape == batch.positions.shape == shape
-        assert (batch.document >= 0).sum() == batch.real_tokens
+        assert (batch.document >= 0).sum() == batch.plan.placed.length.sum()
         for row in range(point.rows):
             for column in range(point.context_tokens):
                 place = batch.trace(row, column)
@@ -294,10 +294,11 @@ def test_a_slot_leads_back_to_its_url(tmp_path: Path) -> None:
     shards = build(tmp_path, random_lengths(8, {"web": 30, "code": 20}))
     stream = Stream(shards, schedule_for(shards, MIXED), 2)
     batch = stream.batch(3)
-    found = describe_slot(shards, batch, 2, 5)
-    assert found is not None
+    place = batch.trace(2, 5)
+    assert place is not None
+    found = shards.trace(place[0], "train", place[1], place[2])
     assert found["url"].startswith(f"https://{found['domain']}.example/{found['source_index']}/")
-    row = shards.tokens(found["domain"], "train", batch.trace(2, 5)[1])
+    row = shards.tokens(found["domain"], "train", place[1])
     assert row[found["token"]] == batch.tokens[2, 5]
     with pytest.raises(IndexError):
         batch.trace(0, 16)
