@@ -6,7 +6,6 @@ plan -> fit lm -> judge -> decide -> deduplicate -> fit tokeniser -> write -> re
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -27,6 +26,7 @@ from pipelines.progress import Reporter
 from pipelines.recipe import Recipe
 from pipelines.runners import BeamRunner, LocalRunner
 from pipelines.workspace import LOCK_FILE, Run, Workspace, describe
+from shards import lock
 from shards.errors import UserError
 from shards.manifest import digest_of
 from shards.store import fetch
@@ -187,25 +187,17 @@ def finished_run(root: str) -> Run:
 
 @contextlib.contextmanager
 def locked(workspace: Workspace) -> Iterator[None]:
-    """Hold the folder for one driver at a time, where it is local.
+    """Hold the folder for one driver or training at a time, where it is local.
 
     Raises:
-        UserError: if another process drives a run there.
+        UserError: if another process works there.
     """
     path = workspace.store.local_path(LOCK_FILE)
     if path is None:
         yield
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UserError(
-                "another process is working in this folder",
-                place=workspace.store.root,
-                remedy="Wait for it, or stop it",
-            ) from error
+    with lock.locked(path, workspace.store.root):
         workspace.store.clear_scratch()
         yield
 

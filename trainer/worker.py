@@ -111,7 +111,7 @@ def _verify(job: Job, clock: Callable[[], float]) -> None:
     seconds = clock() - begun
     if rank == 0:
         speed = f" ({size / seconds / 1e9:.1f} GB/s)" if seconds > 0 else ""
-        print(f"verified {size / 1e9:.3f} GB of shards in {seconds:.1f} s{speed}", flush=True)
+        print(f"verified {size / 1e6:,.1f} MB of shards in {seconds:.1f} s{speed}", flush=True)
 
 
 @contextmanager
