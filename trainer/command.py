@@ -14,7 +14,6 @@ from rich.console import Console
 
 from shards.errors import UserError
 from shards.lock import LOCK_FILE, locked
-from shards.memory import available_memory
 
 _INTERRUPTED = 130
 
@@ -36,6 +35,7 @@ def train(
     Writes train-log.jsonl (losses per step and domain), checkpoints/ and, at the end, weights/ into DIR. Ctrl-C ends it
     after the step that it is in, with a checkpoint.
     """
+    from shards.memory import available_memory
     from trainer.config import Job
 
     folder = folder.resolve()
