@@ -25,9 +25,10 @@ from pipelines.plan import Plan, load_sources, make_plan, save_plan
 from pipelines.progress import Reporter
 from pipelines.recipe import Recipe
 from pipelines.runners import BeamRunner, LocalRunner
-from pipelines.workspace import LOCK_FILE, Run, Workspace, describe
+from pipelines.workspace import Run, Workspace, describe
 from shards import lock
 from shards.errors import UserError
+from shards.finished import DIGESTS_FILE
 from shards.manifest import digest_of
 from shards.store import fetch
 
@@ -48,7 +49,6 @@ PASSES: tuple[Pass, ...] = (
     Catalog(),
     ResolveSchedule(),
 )
-DIGESTS_FILE = "digests.json"
 TIMINGS_FILE = "timings.json"
 
 
@@ -192,7 +192,7 @@ def locked(workspace: Workspace) -> Iterator[None]:
     Raises:
         UserError: if another process works there.
     """
-    path = workspace.store.local_path(LOCK_FILE)
+    path = workspace.store.local_path(lock.LOCK_FILE)
     if path is None:
         yield
         return

@@ -15,13 +15,13 @@ from typing import Any
 
 from pipelines.recipe import Recipe
 from shards.errors import IncompleteError, UserError
+from shards.lock import LOCK_FILE
 from shards.manifest import PassFolder
 from shards.store import SCRATCH, FileEntry, Store
 
 RECIPE_FILE = "recipe.json"
 RUN_FILE = "plan/run.json"
 """Names the run that the folder belongs to at the moment, so that a worker of an earlier one commits nothing."""
-LOCK_FILE = ".lock"
 
 
 @dataclass(frozen=True)

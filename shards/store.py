@@ -178,10 +178,13 @@ class Store:
         Raises:
             IncompleteError: if it is missing or not JSON.
         """
+        data = self.read_bytes(path)
         try:
-            return json.loads(self.read_bytes(path))
+            return json.loads(data)
         except ValueError as error:
-            raise IncompleteError(f"{path} is not JSON: {error}", place=self.root) from error
+            raise IncompleteError(
+                f"{path} is not JSON: {error}", place=self.root, remedy="Run the recipe again; finished work is kept"
+            ) from error
 
     def write_bytes(self, path: str, data: bytes) -> None:
         """Write a small file whole: temporary name, fsync and rename locally, one PUT elsewhere."""

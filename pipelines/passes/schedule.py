@@ -8,12 +8,10 @@ from typing import Any
 from pipelines.passes.base import DriverPass
 from pipelines.workspace import Run
 from shards.errors import UserError
+from shards.finished import SCHEDULE_FILE, TRAINING_FILE
 from shards.resolve import resolve
 from shards.store import FileEntry, Store
 from shards.training import ModelSettings, TrainSettings
-
-SCHEDULE_FILE = "schedule.json"
-TRAINING_FILE = "train.json"
 
 
 class ResolveSchedule(DriverPass):
