@@ -36,6 +36,7 @@ def test_the_recipe_in_the_readme_is_valid() -> None:
     assert parsed.stages[0].use == "url_blacklist_v1"
 
 
+@pytest.mark.integration
 def test_the_python_in_the_readme_runs_and_prints_the_verdict() -> None:
     (code,) = blocks(README, "python")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=CHECKOUT, check=False)

@@ -269,3 +269,13 @@ def run_recipe() -> MakeRun:
 def small_text() -> Texts:
     """The function that makes text: (seed, words)."""
     return sentences
+
+
+_MAKING_RUNS = {"made", "cut_fine", "bare", "run_recipe", "copied", "plain"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Count a test that takes a recipe through Beam among the integration tests: units stay quick."""
+    for item in items:
+        if _MAKING_RUNS & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.integration)

@@ -24,6 +24,9 @@ from stages.language import Language
 from stages.readers import Source, read
 from stages.url_blacklist import UrlBlacklist
 
+# Writes the whole corpus and reads it back.
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Planted]:

@@ -10,6 +10,9 @@ from pipelines.chain import stage_names
 from pipelines.passes.drops import SCHEMA
 from pipelines.verdicts import overlaid, verdicts
 
+# Reads runs that were made on Beam.
+pytestmark = pytest.mark.integration
+
 JUDGED = pa.table(
     {
         "doc_id": pa.array([1, 2, 3], pa.int64()),
