@@ -35,7 +35,7 @@ def kernel(function: F) -> F:
     while another recompiles after an upgrade can load the old code under the new index: wrong results, silently.
     """
     try:
-        origin = Path(function.__code__.co_filename).read_bytes() + Path(__file__).read_bytes()
+        origin = _source(function, set()) + Path(__file__).read_bytes()
         machine = f"{numba.__version__} {get_host_cpu_name()} {get_host_cpu_features().flatten()}"
         digest = hashlib.sha256(origin + machine.encode()).hexdigest()[:16]
         function.__qualname__ = f"{function.__qualname__}_{digest}"
@@ -45,8 +45,24 @@ def kernel(function: F) -> F:
         return cast(F, numba.njit(function, nogil=True))
 
 
+def _source(function: Callable[..., Any], seen: set[object]) -> bytes:
+    """Give the files of ``function`` and of the subkernels that it calls, and the numbers that it takes from others."""
+    if function in seen:
+        return b""
+    file = function.__code__.co_filename
+    parts = [] if file in seen else [Path(file).read_bytes()]
+    seen |= {function, file}
+    for name in function.__code__.co_names:
+        value = function.__globals__.get(name)
+        if isinstance(value, int | float | np.generic):
+            parts.append(f"{name}={value!r}".encode())
+        elif inner := getattr(value, "py_func", None):
+            parts.append(_source(inner, seen))
+    return b"\n".join(parts)
+
+
 def subkernel(function: F) -> F:
-    """Compile ``function`` into the kernels of the same file that call it."""
+    """Compile ``function`` into the kernels that call it, of the same file or of others."""
     return cast(F, numba.njit(function, nogil=True))
 
 

@@ -9,6 +9,7 @@ import numba.core.caching
 import numpy as np
 import pytest
 
+from stages import html_lexer, html_names, html_nesting, html_stack, html_tree, jit
 from stages.jit import argument, kernel, mix64, random_words
 
 ROOT = Path(__file__).parents[2]
@@ -92,3 +93,11 @@ def test_an_argument_is_a_view_where_it_can_be() -> None:
     assert not argument(array).flags.writeable
     assert argument(array[::2]).tolist() == [0, 2, 4]
     assert argument(array[::2]).flags.c_contiguous
+
+
+def test_a_kernel_is_named_after_every_file_that_it_is_made_of() -> None:
+    source = jit._source(html_nesting.scan.py_func, set())  # type: ignore[attr-defined]
+    for module in (html_nesting, html_tree, html_stack, html_lexer):
+        assert Path(module.__file__).read_bytes() in source
+    # Of a file that it takes only numbers from, those numbers.
+    assert f"FOREIGN={html_names.FOREIGN}".encode() in source
