@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import date
 from typing import BinaryIO, Final
 
 import pyarrow as pa
@@ -159,6 +159,9 @@ _DATE: Final = re.compile(
 )
 
 
+_EPOCH: Final = date(1970, 1, 1).toordinal()
+
+
 def parse_date(value: str) -> int | None:
     """Give seconds since 1970 UTC of an ISO 8601 date, or of the 14 digits of an ARC date; None for anything else.
 
@@ -167,17 +170,18 @@ def parse_date(value: str) -> int | None:
     match = _DATE.fullmatch(value.strip())
     if match is None:
         return None
-    year, month, day, hour, minute, second = (
-        int(part or default) for part, default in zip(match.groups()[:6], "011000", strict=True)
-    )
+    year, month, day, hour, minute, second, ahead, ahead_minutes = match.groups()
+    hours, minutes = int(hour or 0), int(minute or 0)
+    if hours > 23 or minutes > 59:
+        return None
     try:
-        moment = datetime(year, month, day, hour, minute, min(second, 59), tzinfo=UTC)
+        days = date(int(year), int(month or 1), int(day or 1)).toordinal() - _EPOCH
     except ValueError:
         return None
-    ahead = abs(int(match[7] or 0)) * 3600 + int(match[8] or 0) * 60
-    if match[7] and match[7].startswith("-"):
-        ahead = -ahead
-    seconds = int(moment.timestamp()) - ahead
+    seconds = days * 86_400 + hours * 3600 + minutes * 60 + min(int(second or 0), 59)
+    if ahead:
+        offset = abs(int(ahead)) * 3600 + int(ahead_minutes) * 60
+        seconds += offset if ahead[0] == "-" else -offset
     return seconds if FIRST_SECOND <= seconds <= LAST_SECOND else None
 
 

@@ -12,6 +12,7 @@ import brotli
 import zstandard
 
 _STATUS: Final = re.compile(rb"HTTP/\d(?:\.\d)?[ \t]+(\d{3})(?!\d)")
+_SPACE: Final = " \t\r\n\v\f"
 _HEADER_END: Final = re.compile(rb"\n\r*\n")
 _CHUNK_SIZE: Final = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r?\n")
 _LINE_END: Final = re.compile(rb"\r?\n|$")
@@ -50,10 +51,10 @@ def parse_response(block: bytes) -> Response | None:
     end = _HEADER_END.search(block)
     header, body = (block[: end.start()], block[end.end() :]) if end else (block, b"")
     fields: dict[str, str] = {}
-    for line in header.split(b"\n")[1:]:
-        name, colon, value = line.partition(b":")
-        if colon:
-            fields.setdefault(name.strip().lower().decode("latin-1"), value.strip().decode("latin-1"))
+    for line in header.decode("latin-1").split("\n")[1:]:
+        name, colon, value = line.partition(":")
+        if colon and (key := name.strip(_SPACE).lower()) not in fields:
+            fields[key] = value.strip(_SPACE)
     return Response(int(status[1]), fields, body)
 
 

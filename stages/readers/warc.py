@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from stages.readers.decompress import Damage, Stream
@@ -24,6 +24,7 @@ DOCUMENT_TYPES: Final = frozenset({"response", "resource", "conversion"})
 _HEADER_END: Final = re.compile(rb"\n\r*\n")
 _START: Final = re.compile(rb"\n[Ww][Aa][Rr][Cc]/\d\.\d{1,2}[ \t]*\r*\n[A-Za-z][A-Za-z-]*[ \t]*:")
 _START_SPAN: Final = 256
+_SPACE: Final = " \t\r\n\v\f"
 _NEWLINES: Final = re.compile(rb"[\r\n]*")
 
 
@@ -40,6 +41,7 @@ class Record:
         length: bytes of the block as declared; 0 if that is unknown.
         block: the block, its first ``HEAD_BYTES`` if it is longer than the limit, nothing for other than documents.
         failure: (reason, detail) if the record is damaged.
+        type: WARC-Type in lower case.
     """
 
     offset: int
@@ -49,11 +51,10 @@ class Record:
     length: int = 0
     block: bytes = b""
     failure: tuple[str, str] | None = None
+    type: str = field(init=False)
 
-    @property
-    def type(self) -> str:
-        """WARC-Type in lower case."""
-        return self.fields.get("warc-type", "").lower()
+    def __post_init__(self) -> None:
+        self.type = self.fields.get("warc-type", "").lower()
 
 
 def records(stream: Stream, limit: int) -> Iterator[Record]:
@@ -80,11 +81,11 @@ def _damage(damage: Damage) -> tuple[str, str]:
 
 def _skip_newlines(stream: Stream) -> bool:
     """Skip to the next byte that is no line end; False if there is none."""
-    while stream.ensure(1):
+    while stream.pos < len(stream.data) or stream.ensure(1):
+        if stream.data[stream.pos] not in b"\r\n":
+            return True
         match = _NEWLINES.match(stream.data, stream.pos)
         stream.skip(match.end() - match.start() if match else 0)
-        if stream.pos < len(stream.data):
-            return True
     return False
 
 
@@ -130,25 +131,30 @@ def _header(stream: Stream) -> bytes | None:
 
 
 def _fields(header: bytes) -> tuple[str, dict[str, str]]:
-    lines = header.split(b"\n")
+    try:
+        lines = header.decode("utf-8").split("\n")
+    except UnicodeDecodeError:
+        # One field in another charset does not make the others so.
+        lines = [_text(line) for line in header.split(b"\n")]
     fields: dict[str, str] = {}
     last = ""
     for line in lines[1:]:
-        if line[:1] in (b" ", b"\t") and last:
-            fields[last] = f"{fields[last]} {_text(line.strip())}".strip()
+        if line.startswith((" ", "\t")) and last:
+            fields[last] = f"{fields[last]} {line.strip(_SPACE)}".strip(_SPACE)
             continue
-        name, colon, value = line.partition(b":")
+        name, colon, value = line.partition(":")
         if colon:
-            last = _text(name.strip()).lower()
-            fields.setdefault(last, _text(value.strip()))
-    return _text(lines[0].strip()).upper(), fields
+            last = name.strip(_SPACE).lower()
+            if last not in fields:
+                fields[last] = value.strip(_SPACE)
+    return lines[0].strip(_SPACE).upper(), fields
 
 
-def _text(value: bytes) -> str:
+def _text(line: bytes) -> str:
     try:
-        return value.decode("utf-8")
+        return line.decode("utf-8")
     except UnicodeDecodeError:
-        return value.decode("latin-1")
+        return line.decode("latin-1")
 
 
 def _take(stream: Stream, record: Record) -> None:

@@ -29,6 +29,11 @@ from stages.readers.base import FIRST_SECOND, LAST_SECOND, parse_date
         ("", None),
         ("yesterday", None),
         ("2008-13-01T00:00:00Z", None),
+        ("2008-00-01", None),
+        ("2008-02-30", None),
+        ("2008-02-29T24:00:00Z", None),
+        ("2008-02-29T23:60:00Z", None),
+        ("0000-01-01", None),
         ("2008-04-30T20:48:25Z and more", None),
     ],
 )
