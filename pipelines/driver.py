@@ -25,7 +25,7 @@ from pipelines.plan import Plan, load_sources, make_plan, save_plan
 from pipelines.progress import Reporter
 from pipelines.recipe import Recipe
 from pipelines.runners import BeamRunner, LocalRunner
-from pipelines.workspace import Run, Workspace, describe
+from pipelines.workspace import RUN_FILE, Run, Workspace, describe
 from shards import lock
 from shards.errors import UserError
 from shards.finished import DIGESTS_FILE
@@ -131,6 +131,7 @@ def curate(workspace: Workspace, plan: Plan, runner: LocalRunner | BeamRunner, r
         started = time.monotonic()
         if make(work, run, runner, reporter):
             timings[work.name] = round(time.monotonic() - started, 3)
+        run.note_progress()
     store.write_json(DIGESTS_FILE, dict(run.digests))
     store.write_json(TIMINGS_FILE, timings)
     return run
@@ -183,6 +184,21 @@ def finished_run(root: str) -> Run:
         )
     digests: dict[str, str] = workspace.store.read_json(DIGESTS_FILE)
     return Run(root, digest_of([describe(workspace.recipe), digests]), tuple(digests.items()))
+
+
+def judged_run(root: str) -> tuple[Run, bool]:
+    """Give a run that has every verdict, to look into, and whether it is finished: tokens may still be missing.
+
+    Raises:
+        UserError: if there is no run, or its verdicts are not all there yet.
+    """
+    workspace = Workspace.open(root)
+    if workspace.store.exists(DIGESTS_FILE):
+        return finished_run(root), True
+    digests = workspace.store.read_json(RUN_FILE)["digests"] if workspace.store.exists(RUN_FILE) else {}
+    if Drops.name not in digests:
+        return finished_run(root), True
+    return Run(root, digest_of([describe(workspace.recipe), digests]), tuple(digests.items())), False
 
 
 @contextlib.contextmanager

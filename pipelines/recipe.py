@@ -143,7 +143,8 @@ def load_recipe(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> 
         UserError: for a missing file, TOML that does not parse, and every key or value that is not valid.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        # Some editors begin a file with a byte order mark, which TOML does not know.
+        text = Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
         raise UserError(f"cannot read the recipe: {error.strerror}", place=os.fspath(path)) from error
     except UnicodeDecodeError as error:
@@ -166,7 +167,8 @@ def parse_recipe(table: Mapping[str, Any], place: str) -> Recipe:
     try:
         return Recipe.model_validate(table)
     except pydantic.ValidationError as error:
-        first = error.errors()[0]
+        # A misspelt key is the cause where a required one is missing beside it.
+        first = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
         where = ".".join(str(part) for part in first["loc"])
         raise UserError(_message(first, table), place=f"{place}, key {where}" if where else place) from error
 
@@ -174,7 +176,9 @@ def parse_recipe(table: Mapping[str, Any], place: str) -> Recipe:
 def _message(error: Any, table: Mapping[str, Any]) -> str:
     if error["type"] != "extra_forbidden":
         shown = repr(error["input"])
-        return f"{error['msg']} (found {shown if len(shown) < 80 else shown[:77] + '...'})"
+        return (
+            f"{error['msg'].removeprefix('Value error, ')} (found {shown if len(shown) < 80 else shown[:77] + '...'})"
+        )
     *path, key = error["loc"]
     near = difflib.get_close_matches(str(key), _keys_at(path), n=1, cutoff=0.0)
     return f"unknown key {str(key)!r}" + (f"; did you mean {near[0]!r}?" if near else "")

@@ -219,10 +219,16 @@ class Tokens:
     held_out_tokens: int = 0
 
 
+def _written(run: Run) -> list[dict[str, Any]]:
+    """Give the units of the write pass; none in a run that did not come so far."""
+    units: list[dict[str, Any]] = run.manifest("write")["units"] if "write" in dict(run.digests) else []
+    return units
+
+
 def tokens_by_domain(run: Run) -> dict[str, Tokens]:
     """Give documents and tokens (end-of-text included) of each domain, training and held out, the names sorted."""
     found: dict[str, dict[str, int]] = {}
-    for unit in run.manifest("write")["units"]:
+    for unit in _written(run):
         for domain, splits in unit["statistics"]["shards"].items():
             into = found.setdefault(domain, dict.fromkeys(Tokens.__dataclass_fields__, 0))
             for split, entries in splits.items():
@@ -235,10 +241,24 @@ def tokens_by_domain(run: Run) -> dict[str, Tokens]:
 def tokens_by_language(run: Run) -> dict[str, int]:
     """Give the tokens of each language, training and held out together, the names sorted."""
     counts: Counter[str] = Counter()
-    for unit in run.manifest("write")["units"]:
+    for unit in _written(run):
         for language, row in unit["statistics"]["languages"].items():
             counts[language] += row["tokens"]
     return dict(sorted(counts.items()))
+
+
+def main_losses(run: Run, most: int = 5) -> str:
+    """Give the commonest ends of records in a sentence, such as ``137 of 140 read/missing_text``."""
+    found = report(run).stages
+    ends = [
+        (count, f"{link.name}/{reason}")
+        for link in found
+        for reason, count in [*link.dropped.items(), *link.failures.items()]
+    ]
+    total = found[0].seen if found else 0
+    return ", ".join(
+        f"{count} of {total} {name}" for count, name in sorted(ends, key=lambda end: (-end[0], end[1]))[:most]
+    )
 
 
 def report_json(run: Run) -> dict[str, Any]:

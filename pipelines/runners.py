@@ -10,6 +10,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+from apache_beam.runners.runner import create_runner
 
 from pipelines.passes.base import Pass
 from pipelines.step import take_noted
@@ -28,6 +30,7 @@ from pipelines.workspace import Run
 from shards.errors import UserError
 
 POLL_SECONDS = 0.5
+ENDPOINT_SECONDS = 10.0
 
 # Zero makes every element flush at once from the writer's own thread: a timer's flush without its lock loses data
 # (2.77).
@@ -75,7 +78,8 @@ class LocalRunner:
         if self._pool is None:
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(self._workers, mp_context=context, initializer=_be_a_worker)
-        waiting = {self._pool.submit(run_in_memory, work, run, chunk) for chunk in chunks}
+        with _deaf_children():
+            waiting = {self._pool.submit(run_in_memory, work, run, chunk) for chunk in chunks}
         try:
             while waiting:
                 done, waiting = wait(waiting, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
@@ -92,6 +96,19 @@ class LocalRunner:
         finally:
             for future in waiting:
                 future.cancel()
+
+
+@contextlib.contextmanager
+def _deaf_children() -> Iterator[None]:
+    """Let processes that start meanwhile ignore Ctrl-C until they are workers: imports cut short would print traces."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _be_a_worker() -> None:
@@ -129,6 +146,7 @@ class BeamRunner:
 
     def __init__(self, options: Sequence[str]) -> None:
         check_options(options)
+        _check_reachable(options)
         self._options = list(options)
 
     def __enter__(self) -> BeamRunner:
@@ -147,8 +165,14 @@ class BeamRunner:
         pipeline = beam.Pipeline(options=options)
         work.builder(run, units)(pipeline)
         with _polling(poll):
-            result = pipeline.run()
-            state = result.wait_until_finish()
+            try:
+                state = pipeline.run().wait_until_finish()
+            except Exception as error:
+                # A runner raises what it likes; its last line says what went wrong, and the units done are marked.
+                said = str(error).strip().splitlines() or [type(error).__name__]
+                raise RunnerError(
+                    f"the runner failed in pass {work.name}; finished work is kept. It said: {said[-1]}"
+                ) from error
         if state not in ("DONE", None):
             raise RunnerError(f"the runner ended pass {work.name} as {state}; finished work is kept")
 
@@ -197,6 +221,36 @@ def check_options(options: Sequence[str]) -> None:
         raise UserError(
             "the local runner needs no option", place=f"after --: {joined}", remedy="Leave -- out and use --workers N"
         )
+
+
+def _check_reachable(options: Sequence[str]) -> None:
+    """Refuse a runner that Beam does not know, and a job server that does not listen: both would fail late, or hang.
+
+    Raises:
+        UserError: naming it.
+    """
+    values = PipelineOptions(list(options)).get_all_options()
+    place = f"after --: {' '.join(options)}"
+    try:
+        create_runner(values["runner"])
+    except (ValueError, ImportError, AttributeError) as error:
+        raise UserError(
+            f"Beam knows no runner {values['runner']!r}", place=place, remedy="Name one of Beam's, such as PrismRunner"
+        ) from error
+    location = values.get("prism_location")
+    if location and "://" not in location and not os.access(location, os.X_OK):
+        raise UserError(f"there is no program {location!r}", place=place, remedy="Mend --prism_location")
+    endpoint = values.get("job_endpoint")
+    if endpoint and endpoint != "embed":
+        host, _, port = endpoint.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), timeout=ENDPOINT_SECONDS).close()
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f"no job server answers at {endpoint!r} ({error})",
+                place=place,
+                remedy="Start it, or mend --job_endpoint",
+            ) from error
 
 
 def make_runner(workers: int, options: Sequence[str]) -> LocalRunner | BeamRunner:

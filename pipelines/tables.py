@@ -67,14 +67,14 @@ def _empty_batch(schema: pa.Schema) -> pa.RecordBatch:
 
 def read_batches(store: Store, entry: FileEntry) -> Iterator[pa.RecordBatch]:
     """Give the batches of a published table, one at a time."""
-    with store.open(entry.path) as file, pa.ipc.open_file(file) as reader:
+    with store.open_checked(entry) as file, pa.ipc.open_file(file) as reader:
         for index in range(reader.num_record_batches):
             yield reader.get_batch(index)
 
 
 def read_table(store: Store, entry: FileEntry, columns: Iterable[str] | None = None) -> pa.Table:
     """Give a published table, or some of its columns."""
-    with store.open(entry.path) as file:
+    with store.open_checked(entry) as file:
         options = None
         if columns is not None:
             with pa.ipc.open_file(file) as reader:

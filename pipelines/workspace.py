@@ -58,7 +58,7 @@ class Workspace:
 
     def take_over(self, recipe_key: str) -> None:
         """Make the folder a run's: workers of an earlier one, alive somewhere, will commit nothing from here on."""
-        self.store.write_json(RUN_FILE, {"run": recipe_key})
+        self.store.write_json(RUN_FILE, {"run": recipe_key, "digests": {}})
         self.save_recipe()
 
     @classmethod
@@ -123,6 +123,10 @@ class Run:
     def with_digest(self, name: str, digest: str) -> Run:
         """Give the run with one more pass known."""
         return replace(self, digests=(*self.digests, (name, digest)))
+
+    def note_progress(self) -> None:
+        """Save the digests of the passes finished so far, so that a run can be looked into before its end."""
+        self.store.write_json(RUN_FILE, {"run": self.recipe_key, "digests": dict(self.digests)})
 
     def commit(self, name: str, unit: str, files: Mapping[str, FileEntry], statistics: Mapping[str, Any]) -> None:
         """Write the marker of a pass's unit, after all its files are published.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,11 +28,17 @@ def locked(path: Path, place: str) -> Iterator[None]:
     """
     if not path.parent.is_dir():
         raise UserError("there is no such folder", place=place, remedy="Mend its path")
-    with path.open("a", encoding="ascii") as file:
+    with path.open("a+", encoding="ascii") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            file.seek(0)
+            holder = file.read(20).strip()
+            named = f" (process {holder})" if holder.isdecimal() else ""
             raise UserError(
-                "another process is working in this folder", place=place, remedy="Wait for it, or stop it"
+                f"another process is working in this folder{named}", place=place, remedy="Wait for it, or stop it"
             ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
         yield

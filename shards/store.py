@@ -26,6 +26,7 @@ SCRATCH: Final = ".scratch"
 """Folder for files not published yet; whatever a killed run leaves there is no part of any output."""
 
 _HASH_CHARS: Final = 16
+_checked: set[tuple[str, str, str]] = set()
 _READ_BYTES: Final = 1 << 20
 
 
@@ -166,6 +167,29 @@ class Store:
             raise IncompleteError(
                 f"{path} is missing", place=self.root, remedy="Run the recipe again; finished work is kept"
             ) from error
+
+    def open_checked(self, entry: FileEntry) -> pa.NativeFile:
+        """Open a published file whose content is compared with its entry, the first time that this process opens it.
+
+        Raises:
+            IncompleteError: if it is missing, or not what was written: a bit that flipped must not become a document.
+        """
+        file = self.open(entry.path)
+        key = (self.root, entry.path, entry.sha256)
+        if key not in _checked:
+            digest = hashlib.sha256()
+            while chunk := file.read(_READ_BYTES):
+                digest.update(chunk)
+            if digest.hexdigest() != entry.sha256:
+                file.close()
+                raise IncompleteError(
+                    f"{entry.path} is not what was written: its content has changed since",
+                    place=self.root,
+                    remedy="Delete this file and run the recipe again: it is made anew",
+                )
+            _checked.add(key)
+            file.seek(0)
+        return file
 
     def read_bytes(self, path: str) -> bytes:
         """Give a whole small file."""

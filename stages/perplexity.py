@@ -150,7 +150,7 @@ def _load(path: str) -> Any:
     config.arpa_complain = kenlm.ARPALoadComplain.NONE
     try:
         return kenlm.Model(str(local), config)
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, UnicodeDecodeError) as error:
         raise UserError(
             f"KenLM cannot read {path}", place=str(error).strip(), remedy="Name an ARPA or binary file"
         ) from None

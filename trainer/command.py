@@ -76,6 +76,8 @@ def _launch(ranks: int, arguments: list[str]) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+    from trainer.stop import LAUNCHER
+
     # Its reports of a rank's end would bury the rank's own message.
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     logging.getLogger("torch.distributed.elastic.agent.server.api").setLevel(logging.CRITICAL)
@@ -90,6 +92,7 @@ def _launch(ranks: int, arguments: list[str]) -> int:
         max_restarts=0,
         shutdown_timeout=_SECONDS_TO_STOP,
     )
+    os.environ[LAUNCHER] = str(os.getpid())
     try:
         elastic_launch(config, sys.executable)("-m", "trainer.worker", *arguments)
     except ChildFailedError as error:

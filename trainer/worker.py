@@ -129,8 +129,9 @@ def _ranks() -> Iterator[DeviceMesh]:
 
 
 if __name__ == "__main__":
-    if code := main():
-        # Without the interpreter's own end: the other ranks' connections are still open, and closing them can abort.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+    code = main()
+    # Without the interpreter's own end: connections to other ranks may still be open, and closing them there can abort,
+    # after a failure and after success.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

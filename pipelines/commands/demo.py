@@ -131,7 +131,10 @@ def _check(run: Run, planted: Planted, console: Console) -> bool:
         console.print(Text("  the statistics of the markers and of the verdicts differ", style="red"))
     if not wrong and consistent:
         console.print(
-            Text(f"  All {len(findings)} are accounted for, and the drop statistics agree with every verdict.\n")
+            Text(
+                f"  All {len(planted.items)} records and {len(findings) - len(planted.items)} groups of duplicates are "
+                "accounted for, and the drop statistics agree with every verdict.\n"
+            )
         )
     return not wrong and consistent
 

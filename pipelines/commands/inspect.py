@@ -42,19 +42,25 @@ def inspect(
     ] = None,
 ) -> None:
     """Show what each stage saw, kept, dropped and failed, tokens per domain, and samples to read."""
-    from pipelines.driver import finished_run
+    from pipelines.driver import judged_run
 
-    run = finished_run(folder)
+    run, is_finished = judged_run(folder)
     readings = _read(run, samples, kept, number, seed, duplicates, trace)
     if as_json:
         from pipelines.report import report_json
 
-        value = {**report_json(run), **{title: _plain(found) for title, found in readings.items()}}
+        value = {
+            "finished": is_finished,
+            **report_json(run),
+            **{title: _plain(found) for title, found in readings.items()},
+        }
         typer.echo(json.dumps(value, indent=1, ensure_ascii=False))
         return
     from pipelines.render import make_console
 
     console = make_console()
+    if not is_finished:
+        console.print("[yellow]This run is not finished:[/] its verdicts are all here, its shards are not.\n")
     if readings:
         for place, found in readings.items():
             _print_readings(console, place, found, chars)

@@ -12,7 +12,12 @@ import typer
 
 from shards.errors import UserError
 
-lm = typer.Typer(help="Language models for the perplexity stage.", no_args_is_help=True, pretty_exceptions_enable=False)
+lm = typer.Typer(
+    help="Language models for the perplexity stage.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
 
 _LINE_CHARS = 1 << 20
 """Longest piece of a file without line breaks that is held at once."""
@@ -29,7 +34,7 @@ def train(
         list[Path], typer.Argument(help="UTF-8 text, plain, .gz or .zst; a sentence or paragraph a line.")
     ],
     out: Annotated[Path, typer.Option(help="The ARPA file to write.")],
-    order: Annotated[int, typer.Option(help="Words in the longest n-gram.")] = 5,
+    order: Annotated[int, typer.Option(help="Words in the longest n-gram.")] = 3,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
 ) -> None:
     """Fit an interpolated modified Kneser-Ney model and write it as an ARPA file, which KenLM reads."""

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from pipelines.passes.base import DriverPass
+from pipelines.report import main_losses
 from pipelines.workspace import Run
 from shards.errors import UserError
 from shards.finished import SCHEDULE_FILE, TRAINING_FILE
@@ -39,8 +40,8 @@ class ResolveSchedule(DriverPass):
         if not any(tokens.values()):
             raise UserError(
                 "no training token survived, so there is nothing to schedule",
-                place=run.root,
-                remedy="See 'headrace inspect' for what dropped the documents",
+                place=f"{run.root}: {main_losses(run)}",
+                remedy=f"Read what was dropped with 'headrace inspect {run.root}', and mend the recipe",
             )
         schedule = resolve(recipe.schedule, tokens)
         training = {

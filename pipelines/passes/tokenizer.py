@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from pipelines.passes.base import DriverPass
 from pipelines.passes.exact import is_in, split_names
+from pipelines.report import main_losses
 from pipelines.tables import read_batches, read_table
 from pipelines.workspace import Run, Workspace
 from shards.errors import UserError
@@ -63,8 +64,8 @@ class FitTokenizer(DriverPass):
         if total == 0:
             raise UserError(
                 "no document survived, so there is nothing to fit a tokeniser on",
-                place=run.root,
-                remedy="See 'headrace inspect' for what dropped them",
+                place=f"{run.root}: {main_losses(run)}",
+                remedy=f"Read what was dropped with 'headrace inspect {run.root}', and mend the recipe",
             )
         share = min(1.0, run.recipe.tokenizer.sample_bytes / total)
         for split in split_names(run):

@@ -94,9 +94,9 @@ def parse(offset: int, line: bytes, source: Source) -> Row:
     if not isinstance(record, dict):
         return row.mark("bad_json", f"the line holds {type(record).__name__}, not an object")
     row.url, row.date = _string(record, source.url_key), parse_date(_string(record, source.date_key) or "")
-    text = record.get(source.text_key)
+    text = _field(record, source.text_key)
     if not isinstance(text, str):
-        what = type(text).__name__ if source.text_key in record else "nothing"
+        what = "nothing" if text is None else type(text).__name__
         return row.mark("missing_text", f"the field {source.text_key!r} holds {what}, not a string")
     if not text or text.isspace():
         return row.mark("empty")
@@ -107,6 +107,15 @@ def parse(offset: int, line: bytes, source: Source) -> Row:
     return row
 
 
+def _field(record: dict[str, Any], key: str) -> Any:
+    """Give a field by its name, or by its path, such as ``metadata.url``; None where there is none."""
+    if key in record or "." not in key:
+        return record.get(key)
+    first, _, rest = key.partition(".")
+    inner = record.get(first)
+    return _field(inner, rest) if isinstance(inner, dict) else None
+
+
 def _string(record: dict[str, Any], key: str) -> str | None:
-    value = record.get(key)
+    value = _field(record, key)
     return utf8(value) if isinstance(value, str) and value else None

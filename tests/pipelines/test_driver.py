@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from pipelines.driver import DIGESTS_FILE, check, finished_run, locked, pass_names
+from pipelines.driver import DIGESTS_FILE, check, finished_run, judged_run, locked, pass_names
 from pipelines.passes.judge import Judge
 from pipelines.recipe import parse_recipe
+from pipelines.report import report_json
 from pipelines.verdicts import verdicts
 from pipelines.workspace import SupersededError, Workspace
-from shards.errors import UserError
+from shards.errors import IncompleteError, UserError
 from shards.manifest import PassFolder
 from shards.store import SCRATCH
 
@@ -298,3 +299,29 @@ def test_a_stage_that_cannot_be_in_a_chain_is_refused_first(corpus: Any, tmp_pat
     recipe = parse_recipe(light(corpus, stages=[{"use": "fingerprint_v1"}]), "test")
     with pytest.raises(UserError, match=r"fingerprint_v1.*\[dedup\]"):
         check(Workspace.of(str(tmp_path / "out"), recipe, str(corpus.folder)))
+
+
+def test_a_bit_that_flipped_becomes_no_document(corpus: Any, run_recipe: Any, copied: Path) -> None:
+    damaged = sorted((copied / "judge" / "documents").iterdir())[0]
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(content)
+    table = corpus.recipe(tokenizer={"vocab_size": 333})
+    with pytest.raises(IncompleteError, match=rf"{damaged.name} is not what was written.*Delete this file"):
+        run_recipe(copied, table, corpus.folder)
+    damaged.unlink()
+    again = run_recipe(copied, table, corpus.folder)
+    assert again.notes.ended["judge"].startswith("1 unit in")
+
+
+def test_a_run_without_survivors_can_be_looked_into(corpus: Any, run_recipe: Any, tmp_path: Path) -> None:
+    table = light(corpus)
+    for source in table["sources"]:
+        source["text_key"] = "body"
+    with pytest.raises(UserError, match=r"no document survived.*\d+ of \d+ read/missing_text"):
+        run_recipe(tmp_path / "out", table, corpus.folder)
+    run, is_finished = judged_run(str(tmp_path / "out"))
+    found = report_json(run)
+    assert not is_finished
+    assert found["stages"][0]["failed"] == found["stages"][0]["seen"] > 0
+    assert all(domain["tokens"] == 0 for domain in found["domains"].values())

@@ -127,3 +127,16 @@ def test_other_runners_are_welcome() -> None:
 
 def test_beam_flushes_every_element_from_its_own_thread() -> None:
     assert worker_handlers.DATA_BUFFER_TIME_LIMIT_MS == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        (["--runner=Nope"], "no runner 'Nope'"),
+        (["--runner=PrismRunner", "--prism_location=./noprism"], "no program './noprism'"),
+        (["--runner=PortableRunner", "--job_endpoint=localhost:1"], "no job server answers at 'localhost:1'"),
+    ],
+)
+def test_a_runner_that_cannot_be_had_is_refused_at_once(options: list[str], what: str) -> None:
+    with pytest.raises(UserError, match=what):
+        make_runner(1, options)

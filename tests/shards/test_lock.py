@@ -25,7 +25,9 @@ def test_only_one_holds_it_and_the_other_is_told_where(tmp_path: Path) -> None:
     path = tmp_path / LOCK_FILE
     with (
         locked(path, "the run"),
-        pytest.raises(UserError, match="another process is working") as caught,
+        pytest.raises(
+            UserError, match=rf"another process is working in this folder \(process {os.getpid()}\)"
+        ) as caught,
         locked(path, "the run"),
     ):
         pytest.fail("held twice")

@@ -77,6 +77,14 @@ def test_fields_have_the_names_that_the_source_gives() -> None:
     assert row["date"].isoformat() == "2023-01-02T01:04:05+00:00"
 
 
+def test_a_field_may_be_named_by_its_path() -> None:
+    line = b'{"doc": {"body": "a text"}, "metadata": {"url": "http://a.example/"}, "a.b": {"c": "whole name first"}}\n'
+    (row,) = rows(line, text_key="doc.body", url_key="metadata.url")
+    assert (row["text"], row["url"]) == ("a text", "http://a.example/")
+    assert [row["reason"] for row in rows(line, text_key="doc.title")] == ["missing_text"]
+    assert [row["reason"] for row in rows(line, text_key="doc.body.deeper")] == ["missing_text"]
+
+
 def test_lines_end_at_a_line_feed_only_and_blank_ones_are_no_records() -> None:
     data = '\ufeff{"text": "a\u2028b\\r\\nc"}\r\n\r\n \n{"text": "d"}\r\n'.encode()
     assert [row["text"] for row in rows(data)] == ["a\u2028b\r\nc", "d"]
