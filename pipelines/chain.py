@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pydantic
 
-from pipelines.recipe import LmSettings, Recipe, StageUse
+from pipelines.recipe import LmSettings, Recipe, StageUse, wrong_value
 from pipelines.workspace import Run, Workspace
 from shards.errors import UserError
 from shards.store import fetch, hash_file
@@ -108,8 +108,7 @@ def build_stage(workspace: Workspace, use: StageUse, place: str, fitted: Mapping
                 place=f"{place}.{key}",
             ) from error
         # A check over several parameters has the whole call as its input, which says nothing to a reader.
-        found = f" (found {first['input']!r})" if first["loc"] else ""
-        what = first["msg"].removeprefix("Value error, ") + found
+        what = wrong_value(first) if first["loc"] else first["msg"].removeprefix("Value error, ")
         raise UserError(what, place=f"{place}.{key}" if key else place) from error
 
 

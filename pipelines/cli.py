@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Annotated, Any, Final, cast
 
 import typer
 from rich.console import Console
@@ -182,8 +182,18 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...
 app = typer.Typer(cls=Commands, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"headrace {importlib.metadata.version('headrace')}")
+        raise typer.Exit
+
+
 @app.callback()
-def headrace() -> None:
+def headrace(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
     """From the open web to the training step: curate text on Apache Beam, and train on what is kept.
 
     Start with 'headrace demo': it needs no network and no files of yours.

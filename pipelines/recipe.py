@@ -173,12 +173,20 @@ def parse_recipe(table: Mapping[str, Any], place: str) -> Recipe:
         raise UserError(_message(first, table), place=f"{place}, key {where}" if where else place) from error
 
 
+def wrong_value(error: Any) -> str:
+    """Give what pydantic says of a wrong value in the words of a recipe."""
+    given = error["input"]
+    if error["type"] in ("tuple_type", "list_type") and isinstance(given, str):
+        return f'this is a list: write ["{given if len(given) < 60 else "..."}"]'
+    if error["type"] == "missing":
+        return "this key is missing"
+    shown = repr(given)
+    return f"{error['msg'].removeprefix('Value error, ')} (found {shown if len(shown) < 80 else shown[:77] + '...'})"
+
+
 def _message(error: Any, table: Mapping[str, Any]) -> str:
     if error["type"] != "extra_forbidden":
-        shown = repr(error["input"])
-        return (
-            f"{error['msg'].removeprefix('Value error, ')} (found {shown if len(shown) < 80 else shown[:77] + '...'})"
-        )
+        return wrong_value(error)
     *path, key = error["loc"]
     near = difflib.get_close_matches(str(key), _keys_at(path), n=1, cutoff=0.0)
     return f"unknown key {str(key)!r}" + (f"; did you mean {near[0]!r}?" if near else "")

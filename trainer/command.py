@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -54,6 +55,7 @@ def train(
         raise UserError(f"{ranks} ranks do not fit on {gpus} GPU(s)", remedy=f"Give --ranks {gpus} or fewer")
     if not gpus and (free := available_memory()) is not None:
         job.require_memory(ranks, free)
+    job.require_disk(shutil.disk_usage(folder).free)
     # A rank must not import what lies in the user's folder under one of our names.
     os.environ.setdefault("PYTHONSAFEPATH", "1")
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // ranks)))

@@ -143,6 +143,23 @@ class Job:
                 remedy="Lower training.micro_batch_tokens or the model's size, or use zero = 3",
             )
 
+    def require_disk(self, available: int) -> None:
+        """Refuse to start where ``available`` bytes do not hold the checkpoints and the weights.
+
+        Raises:
+            UserError: with both figures and what to change.
+        """
+        # Master and two moments in fp32 for each checkpoint, one more while the newest is written; the weights in fp32.
+        parameters = self.model.parameters(self.vocabulary)
+        needed = parameters * (12 * (self.training.keep_checkpoints + 1) + 4)
+        if needed > available:
+            raise UserError(
+                f"checkpoints and weights need about {needed / 2**30:.2f} GiB of disk; "
+                f"{available / 2**30:.2f} GiB are free",
+                place=str(self.folder),
+                remedy="Free some, or lower training.keep_checkpoints or the model's size",
+            )
+
 
 def _read_json(path: Path) -> Any:
     try:

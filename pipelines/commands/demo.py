@@ -73,7 +73,7 @@ def require_own_folder(out: Path) -> None:
 def _step(console: Console, title: str, note: str = "") -> None:
     from rich.text import Text
 
-    console.print(Text.assemble((f"{title} ", "bold"), (note, "dim")), soft_wrap=True)
+    console.print(Text.assemble((title, "bold"), (f", as: {note}" if note else "", "dim")), soft_wrap=True)
 
 
 def _corpus(out: Path, console: Console) -> Planted:

@@ -228,7 +228,7 @@ def test_a_finished_run_is_read_without_its_sources(made: Any, copied: Path) -> 
             {"stages": [{"use": "gopher_quality_v1", "domains": ["web", "wbe"]}]},
             "no document can be of the domain 'wbe'",
         ),
-        ({"stages": [{"use": "gopher_quality_v1", "domains": "web"}]}, r"valid tuple \(found 'web'\)"),
+        ({"stages": [{"use": "gopher_quality_v1", "domains": "web"}]}, r'this is a list: write \["web"\]'),
         ({"lm": [{"language": "und", "corpus": ["reference.txt"]}] * 2}, "two models of 'und'"),
         ({"dedup": {"threshold": 0.1, "permutations": 16}}, "less than 95%"),
         ({"dedup": {"shingle_words": 65}}, "less than or equal to 64"),

@@ -166,6 +166,10 @@ def test_what_does_not_fit_is_refused_before_it_starts(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="GiB") as caught:
         job.require_memory(2, 2 * job.bytes_per_rank(2) - 1)
     assert "micro_batch_tokens" in str(caught.value)
+    disk = job.model.parameters(job.vocabulary) * (12 * (job.training.keep_checkpoints + 1) + 4)
+    job.require_disk(disk)
+    with pytest.raises(UserError, match=r"of disk.*keep_checkpoints"):
+        job.require_disk(disk - 1)
     write_settings(folder, model={"layers": 100, "width": 20_000, "heads": 100})
     assert Job.load(folder).bytes_per_rank(1) > 16 * 100 * 12 * 20_000**2
 

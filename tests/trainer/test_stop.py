@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from trainer.stop import LAUNCHER
+
 _RANK = """
 import sys, time
 from trainer.stop import Stop
@@ -78,3 +80,10 @@ def test_who_started_it_being_gone_is_a_wish_too() -> None:
     os.kill(launcher.pid, signal.SIGKILL)
     assert launcher.stdout.readline() == "stopped\n"
     launcher.communicate(timeout=30)
+
+
+def test_a_rank_whose_launcher_is_gone_before_it_looks_ends() -> None:
+    environment = {**os.environ, LAUNCHER: "1"}
+    command = [sys.executable, "-c", _RANK, "outside"]
+    done = subprocess.run(command, env=environment, cwd=Path(__file__).parents[2], timeout=30, check=False)
+    assert done.returncode == 128 + signal.SIGTERM
