@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from pipelines.chain import build_chain, fitted_languages, with_defaults
@@ -87,25 +87,14 @@ def _check_names(recipe: Recipe) -> None:
     domains = sorted({source.domain for source in recipe.sources} | {rule.name for rule in recipe.domains})
     for position, use in enumerate(recipe.stages):
         named = use.parameters.get("domains", ())
-        for name in named if isinstance(named, list | tuple) else ():
-            if name not in domains:
-                raise UserError(
-                    f"no document can be of the domain {name!r}",
-                    place=f"recipe, key stages.{position}.domains",
-                    remedy=f"The recipe has {', '.join(domains)}",
-                )
+        if isinstance(named, list | tuple):
+            _require_known(named, domains, f"recipe, key stages.{position}.domains")
     if recipe.schedule:
         groups = recipe.schedule.groups
         named = [name for members in groups.values() for name in members] + list(recipe.schedule.max_epochs)
         weights = (stage.weights for stage in recipe.schedule.stages if not isinstance(stage.weights, str))
         named += [name for weight in weights for name in weight]
-        for name in named:
-            if name not in domains and name not in groups:
-                raise UserError(
-                    f"no document can be of the domain {name!r}",
-                    place="recipe, key schedule",
-                    remedy=f"The recipe has {', '.join([*domains, *groups])}",
-                )
+        _require_known(named, [*domains, *groups], "recipe, key schedule")
     languages = [lm.language for lm in recipe.lm]
     for position, language in enumerate(languages):
         if language in languages[:position]:
@@ -113,6 +102,14 @@ def _check_names(recipe: Recipe) -> None:
                 f"there are two models of {language!r}",
                 place=f"recipe, key lm.{position}",
                 remedy="Keep one; its corpus may have several globs",
+            )
+
+
+def _require_known(named: Iterable[str], known: Sequence[str], place: str) -> None:
+    for name in named:
+        if name not in known:
+            raise UserError(
+                f"no document can be of the domain {name!r}", place=place, remedy=f"The recipe has {', '.join(known)}"
             )
 
 
@@ -177,13 +174,10 @@ def finished_run(root: str) -> Run:
     Raises:
         UserError: if there is no run, or it is not finished.
     """
-    workspace = Workspace.open(root)
-    if not workspace.store.exists(DIGESTS_FILE):
-        raise UserError(
-            "the run in this folder is not finished", place=root, remedy="Run the recipe again; finished work is kept"
-        )
-    digests: dict[str, str] = workspace.store.read_json(DIGESTS_FILE)
-    return Run(root, digest_of([describe(workspace.recipe), digests]), tuple(digests.items()))
+    run, is_finished = judged_run(root)
+    if not is_finished:
+        raise _unfinished(root)
+    return run
 
 
 def judged_run(root: str) -> tuple[Run, bool]:
@@ -193,12 +187,22 @@ def judged_run(root: str) -> tuple[Run, bool]:
         UserError: if there is no run, or its verdicts are not all there yet.
     """
     workspace = Workspace.open(root)
-    if workspace.store.exists(DIGESTS_FILE):
-        return finished_run(root), True
-    digests = workspace.store.read_json(RUN_FILE)["digests"] if workspace.store.exists(RUN_FILE) else {}
-    if Drops.name not in digests:
-        return finished_run(root), True
-    return Run(root, digest_of([describe(workspace.recipe), digests]), tuple(digests.items())), False
+    store = workspace.store
+    is_finished = store.exists(DIGESTS_FILE)
+    digests: dict[str, str] = {}
+    if is_finished:
+        digests = store.read_json(DIGESTS_FILE)
+    elif store.exists(RUN_FILE):
+        digests = store.read_json(RUN_FILE)["digests"]
+    if not is_finished and Drops.name not in digests:
+        raise _unfinished(root)
+    return Run(root, digest_of([describe(workspace.recipe), digests]), tuple(digests.items())), is_finished
+
+
+def _unfinished(root: str) -> UserError:
+    return UserError(
+        "the run in this folder is not finished", place=root, remedy="Run the recipe again; finished work is kept"
+    )
 
 
 @contextlib.contextmanager

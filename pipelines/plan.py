@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow.fs as pafs
 
 from pipelines.recipe import SourceSettings
-from pipelines.workspace import Workspace
+from pipelines.workspace import Run, Workspace
 from shards.errors import UserError
 from shards.manifest import digest_of
 from shards.store import Store, file_system, open_input
@@ -212,3 +212,13 @@ def load_plan(store: Store) -> Plan:
     value = store.read_json(PLAN_FILE)
     sources = {source["index"]: PlannedSource(**source) for source in value["sources"]}
     return Plan(tuple(Split(s["name"], tuple(sources[i] for i in s["sources"])) for s in value["splits"]))
+
+
+def plan_of(run: Run) -> Plan:
+    """Give a run's plan, loaded once per process."""
+    return _plan(run.root, run.recipe_key)
+
+
+@functools.lru_cache(maxsize=1)
+def _plan(root: str, recipe_key: str) -> Plan:
+    return load_plan(Run(root, recipe_key).store)

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.chain import EXACT_DEDUP, NEAR_DEDUP, stage_names
-from pipelines.passes.exact import split_names
+from pipelines.passes.keys import split_names
 from pipelines.tables import group_counts, read_table
 from pipelines.verdicts import verdicts
 from pipelines.workspace import Run

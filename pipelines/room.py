@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from dataclasses import dataclass
 from typing import Final
@@ -84,11 +83,6 @@ def bytes_at(workspace: Workspace) -> int:
     """Give the bytes that an earlier attempt has left in the output folder."""
     store = workspace.store
     return sum(store.size(path) or 0 for path in store.list("."))
-
-
-def cpus() -> int:
-    """Give the number of CPUs that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def shown_bytes(value: int) -> str:

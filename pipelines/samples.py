@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.passes.exact import is_in, split_names
-from pipelines.passes.judge import plan_of
+from pipelines.passes.keys import is_in, split_names
+from pipelines.plan import plan_of
 from pipelines.tables import read_batches, read_table
 from pipelines.verdicts import verdicts
 from pipelines.workspace import Run

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.passes.drops import SCHEMA as DROPS
-from pipelines.passes.exact import split_names
+from pipelines.passes.keys import split_names
 from pipelines.tables import read_table
 from pipelines.workspace import Run
 

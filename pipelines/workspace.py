@@ -144,12 +144,13 @@ class Run:
         Raises:
             IncompleteError: if the pass is not finished.
         """
-        return _manifest(self, name)
+        return _manifest(self.root, self.recipe_key, name, dict(self.digests)[name])
 
 
+# Not by run: that grows by a digest with every pass, and each would check all files of those before it again.
 @functools.lru_cache(maxsize=64)
-def _manifest(run: Run, name: str) -> dict[str, Any]:
-    return run.folder(name).manifest()
+def _manifest(root: str, recipe_key: str, name: str, digest: str) -> dict[str, Any]:
+    return PassFolder(_opened(root, recipe_key).store, name, digest).manifest()
 
 
 def describe(recipe: Recipe) -> str:

@@ -1,7 +1,8 @@
-"""Memory: what this machine has free, and what a training needs. Both sides ask, before either begins."""
+"""What this machine has, memory and CPUs, and what a training needs. Both sides ask, before either begins."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -99,3 +100,8 @@ def _statistic(path: Path, name: str) -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) for line in lines if line.startswith(f"{name} ")), 0)
+
+
+def cpus() -> int:
+    """Give the number of CPUs that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

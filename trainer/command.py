@@ -36,7 +36,7 @@ def train(
     Writes train-log.jsonl (losses per step and domain), checkpoints/ and, at the end, weights/ into DIR. Ctrl-C ends it
     after the step that it is in, with a checkpoint.
     """
-    from shards.memory import available_memory
+    from shards.memory import available_memory, cpus
     from trainer.config import Job
 
     folder = folder.resolve()
@@ -48,7 +48,7 @@ def train(
             f"training in {folder} is finished; weights in {job.weights_path}. Train again with --fresh", markup=False
         )
         return
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = cpus()
     gpus = _gpus()
     ranks = ranks or gpus or min(2, cores)
     if gpus and ranks > gpus:

@@ -112,6 +112,7 @@ def prepare(request: Request) -> Prepared:
     from pipelines.recipe import load_recipe
     from pipelines.runners import make_runner
     from pipelines.workspace import Workspace
+    from shards.memory import cpus
 
     sampled = () if request.sample is None else (f"sample={request.sample!r}",)
     recipe = load_recipe(request.recipe, (*request.overrides, *sampled))
@@ -122,11 +123,11 @@ def prepare(request: Request) -> Prepared:
     if request.beam_options:
         make_runner(1, request.beam_options)
     plan = driver.check(workspace)
-    free, ranks = room.room_at(workspace), request.ranks or min(2, room.cpus())
+    free, ranks = room.room_at(workspace), request.ranks or min(2, cpus())
     workers = 0 if request.beam_options else request.workers
     if workers is None:
         one = estimate_run(workspace, plan, workers=2, ranks=ranks)
-        workers = room.default_workers(one.worker_bytes, free.memory_bytes, room.cpus())
+        workers = room.default_workers(one.worker_bytes, free.memory_bytes, cpus())
     needed = estimate_run(workspace, plan, workers=workers, ranks=ranks, train=trains)
     room.require_room(needed, free, request.out, already_bytes=room.bytes_at(workspace))
     runner = make_runner(max(1, workers), request.beam_options)

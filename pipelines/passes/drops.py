@@ -16,7 +16,8 @@ import pyarrow as pa
 from pipelines.chain import EXACT_DEDUP, EXACT_DUPLICATE, NEAR_DEDUP, NEAR_DUPLICATE, PERPLEXITY
 from pipelines.passes.base import DriverPass, UnitPass
 from pipelines.passes.decide import TOO_CHAOTIC, TOO_PLAIN, cut_mask, cuts_of
-from pipelines.passes.exact import exact_drops_of, is_in, split_names
+from pipelines.passes.exact import exact_drops_of
+from pipelines.passes.keys import is_in, split_names
 from pipelines.tables import group_counts, publish_table, read_table, structured
 from pipelines.workspace import Run
 from stages.near_dedup import REMOVAL

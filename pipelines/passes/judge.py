@@ -7,7 +7,6 @@ deduplication sees) and *samples* (a seeded few of the dropped texts per reason,
 from __future__ import annotations
 
 import contextlib
-import functools
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from pipelines.apply import Apply
 from pipelines.batches import UnitSink, UnitWriter, numbered
 from pipelines.chain import build_chain, chain_section, fitted_models
 from pipelines.passes.base import Builder, Pass
-from pipelines.plan import Plan, PlannedSource, Split, load_plan
+from pipelines.plan import PlannedSource, Split, plan_of
 from pipelines.recipe import SourceSettings
 from pipelines.step import Step
 from pipelines.tables import TableFile, group_counts, publish_table
@@ -80,12 +79,6 @@ class Judge(Pass):
             _ = batches | "write" >> beam.ParDo(_WriteSplits(run))
 
         return build
-
-
-@functools.lru_cache(maxsize=1)
-def plan_of(run: Run) -> Plan:
-    """Give the run's plan, loaded once per process and run."""
-    return load_plan(run.store)
 
 
 def source_of(planned: PlannedSource, settings: SourceSettings, path: str) -> Source:

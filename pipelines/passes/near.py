@@ -21,21 +21,12 @@ import pyarrow.compute as pc
 
 from pipelines.estimate import RANGES_PER_PIPELINE
 from pipelines.passes.base import Builder, DriverPass, Pass, UnitPass
-from pipelines.passes.exact import (
-    alive_keys,
-    documents,
-    exact_drops_of,
-    is_in,
-    pieces,
-    range_names,
-    range_of,
-    split_names,
-)
-from pipelines.passes.judge import plan_of
+from pipelines.passes.exact import exact_drops_of
+from pipelines.passes.keys import KeysBySplit, alive_keys, documents, is_in, merged, range_names, split_names
+from pipelines.plan import plan_of
 from pipelines.step import Step
 from pipelines.tables import one_array, publish_table, read_batches, read_table, structured, unstructured
 from pipelines.workspace import Run
-from shards.store import FileEntry
 from stages.components import components
 from stages.fingerprint import signature_matrix
 from stages.minhash import band_keys, bands_for
@@ -77,8 +68,7 @@ class NearPairs(Pass):
                 pipeline
                 | beam.Create(splits)
                 | beam.Reshuffle()
-                | "bands"
-                >> beam.ParDo(_BandKeys(run, ranges, tuple(units), splits[0])).with_output_types(tuple[int, bytes])
+                | "bands" >> beam.ParDo(_BandKeys(run, ranges, units, splits[0])).with_output_types(tuple[int, bytes])
                 | beam.GroupByKey()
                 | "pairs" >> beam.ParDo(_Pairs(run))
             )
@@ -86,15 +76,10 @@ class NearPairs(Pass):
         return build
 
 
-class _BandKeys(Step):
-    def __init__(self, run: Run, ranges: int, wanted: tuple[str, ...], first: str) -> None:
-        self._run, self._ranges, self._wanted, self._first = run, ranges, [int(name) for name in wanted], first
+class _BandKeys(KeysBySplit):
+    hashed = "key"
 
-    def work(self, split: str) -> Iterator[tuple[int, bytes]]:
-        keys = self._keys(split)
-        yield from pieces(keys, range_of(keys["key"], self._ranges), self._wanted, everywhere=self._first == split)
-
-    def _keys(self, split: str) -> npt.NDArray[Any]:
+    def keys(self, split: str) -> npt.NDArray[Any]:
         dedup = self._run.recipe.dedup
         bands, rows = bands_for(dedup.threshold, dedup.permutations)
         table = survivors_of_exact(self._run, split, ["doc_id", "priority", "signature", "shingles"])
@@ -136,11 +121,7 @@ class NearCandidates(DriverPass):
 
     def work(self, run: Run) -> None:
         """Merge, sort, and list the documents that are in any pair."""
-        parts = [
-            structured(read_table(run.store, FileEntry(**unit["files"]["pairs"])), PAIR)
-            for unit in run.manifest("near_pairs")["units"]
-        ]
-        pairs = np.unique(np.concatenate([np.empty(0, PAIR), *parts]))
+        pairs = np.unique(merged(run, "near_pairs", "pairs", PAIR))
         ids = np.unique(np.concatenate([pairs["a"], pairs["b"]]))
         files = {
             "pairs": publish_table(run.store, unstructured(pairs), self.name, "pairs"),
@@ -245,7 +226,7 @@ class Near(DriverPass):
 
     def work(self, run: Run) -> None:
         """Decide who is removed, with which witness, and which documents are one cluster."""
-        verified = self._verified(run)
+        verified = merged(run, "near_verify", "pairs", VERIFIED)
         close = verified[verified["jaccard"] >= run.recipe.dedup.threshold]
         ids = np.unique(np.concatenate([close["a"], close["b"]]))
         priorities, hashes = _of_documents(run, ids)
@@ -260,13 +241,6 @@ class Near(DriverPass):
         }
         statistics = {"pairs": len(verified), "verified": len(close), "removed": len(removed)}
         run.commit(self.name, self.UNIT, files, statistics)
-
-    def _verified(self, run: Run) -> npt.NDArray[Any]:
-        parts = [
-            structured(read_table(run.store, FileEntry(**unit["files"]["pairs"])), VERIFIED)
-            for unit in run.manifest("near_verify")["units"]
-        ]
-        return np.concatenate([np.empty(0, VERIFIED), *parts])
 
 
 def _of_documents(run: Run, ids: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int32], pa.Array]:

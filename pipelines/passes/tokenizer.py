@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.passes.base import DriverPass
-from pipelines.passes.exact import is_in, split_names
+from pipelines.passes.keys import is_in, split_names
 from pipelines.report import main_losses
 from pipelines.tables import read_batches, read_table
 from pipelines.workspace import Run, Workspace

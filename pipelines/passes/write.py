@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from pipelines.batches import UnitSink, UnitWriter, numbered
 from pipelines.passes.base import Builder, DriverPass, Pass
-from pipelines.passes.exact import is_in, split_names
+from pipelines.passes.keys import is_in, split_names
 from pipelines.passes.tokenizer import encoder_of, survivors
 from pipelines.step import Step
 from pipelines.tables import one_array, read_table

@@ -185,7 +185,7 @@ class Made:
 
     def judged(self, kind: str) -> pa.Table:
         """One kind of table of the judge pass, over all splits."""
-        from pipelines.passes.exact import split_names
+        from pipelines.passes.keys import split_names
         from pipelines.tables import read_table
 
         folder = self.run.folder("judge")

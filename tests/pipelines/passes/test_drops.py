@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any
 
 from pipelines.passes.drops import SCHEMA
-from pipelines.passes.exact import split_names
+from pipelines.passes.keys import split_names
 from pipelines.tables import read_table
 
 

@@ -7,7 +7,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.passes.exact import alive_keys, documents, exact_drops_of, is_in, range_names, range_of, split_names
+from pipelines.passes.exact import exact_drops_of
+from pipelines.passes.keys import alive_keys, documents, is_in, range_names, range_of, split_names
 
 UINT64 = st.integers(0, (1 << 64) - 1)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pipelines.passes.base import DriverPass
-from pipelines.passes.exact import split_names
+from pipelines.passes.keys import split_names
 from pipelines.passes.tokenizer import FitTokenizer, encoder_of, survivors
 from pipelines.workspace import Run
 from shards.errors import UserError
