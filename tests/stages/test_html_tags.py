@@ -138,6 +138,7 @@ def test_only_pages_out_of_proportion_are_too_complex() -> None:
     ['<p "', "<a b='<a b=\"", "<!--", "<!", "<a ", "<script>", "<script></scriptx", "<", "<a/", "<a=", "<a '>", "</"],
 )
 def test_the_scan_is_linear_in_hostile_pages(piece: str) -> None:
+    too_complex("<p>Compiles the kernel.")
     start = time.process_time()
     too_complex(piece * (1_000_000 // len(piece)))
     too_complex("<a" + piece[-1] * 1_000_000)
@@ -147,6 +148,7 @@ def test_the_scan_is_linear_in_hostile_pages(piece: str) -> None:
 
 
 def test_end_tags_without_effect_do_not_make_it_search_without_end() -> None:
+    too_complex("<p>Compiles the kernel.")
     start = time.process_time()
     assert too_complex("<i><table>" + "<span>" * 500 + "</i>" * 1_000_000) is not None
     assert too_complex("<b>" * 400 + "<div>" * 100 + "</b>" * 1_000_000) is not None
