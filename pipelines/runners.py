@@ -1,12 +1,13 @@
 """Running a pass's pipeline: in this process, in N local processes over the units, or on any Beam runner.
 
-Local work is pinned to FnApiRunner, in memory, one per process. Beam's own local parallel modes lose elements silently
-(two threads flush one buffer without a lock), so they are refused.
+Local work is pinned to FnApiRunner, in memory, one per process, also where it is asked for as DirectRunner. Beam's own
+local parallel modes lose elements silently (two threads flush one buffer without a lock), so they are refused.
 """
 
 from __future__ import annotations
 
 import contextlib
+import difflib
 import multiprocessing
 import os
 import signal
@@ -16,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
@@ -32,6 +34,10 @@ from shards.errors import UserError
 POLL_SECONDS = 0.5
 ENDPOINT_SECONDS = 10.0
 
+# Beam's names for the runner of this machine. All are pinned to the last: DirectRunner itself first tries to download
+# Prism, and falls back from one runner to another by running the pipeline again.
+_LOCAL_RUNNERS = ("DirectRunner", "SwitchingDirectRunner", "BundleBasedDirectRunner", "FnApiRunner")
+
 # Zero makes every element flush at once from the writer's own thread: a timer's flush without its lock loses data
 # (2.77).
 worker_handlers.DATA_BUFFER_TIME_LIMIT_MS = 0
@@ -44,8 +50,9 @@ class RunnerError(RuntimeError):
 class LocalRunner:
     """N processes over the units of a pass, each with an in-memory FnApiRunner; with one, this process itself."""
 
-    def __init__(self, workers: int) -> None:
-        self._workers = workers
+    def __init__(self, workers: int, options: Sequence[str] = ()) -> None:
+        """Take the number of processes, and Beam's options for every pipeline."""
+        self._workers, self._options = workers, tuple(options)
         self._pool: ProcessPoolExecutor | None = None
 
     def __enter__(self) -> LocalRunner:
@@ -70,7 +77,7 @@ class LocalRunner:
         if self._workers == 1 or len(chunks) == 1:
             with _polling(poll):
                 for chunk in chunks:
-                    run_in_memory(work, run, chunk)
+                    run_in_memory(work, run, chunk, self._options)
             return
         self._run_in_pool(work, run, chunks, poll)
 
@@ -79,7 +86,7 @@ class LocalRunner:
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(self._workers, mp_context=context, initializer=_be_a_worker)
         with _deaf_children():
-            waiting = {self._pool.submit(run_in_memory, work, run, chunk) for chunk in chunks}
+            waiting = {self._pool.submit(run_in_memory, work, run, chunk, self._options) for chunk in chunks}
         try:
             while waiting:
                 done, waiting = wait(waiting, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
@@ -128,10 +135,10 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def run_in_memory(work: Pass, run: Run, units: Sequence[str]) -> None:
+def run_in_memory(work: Pass, run: Run, units: Sequence[str], options: Sequence[str] = ()) -> None:
     """Do units in this process, in one pipeline."""
     take_noted()
-    pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
+    pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions(list(options)))
     work.builder(run, units)(pipeline)
     try:
         pipeline.run().wait_until_finish()
@@ -145,7 +152,6 @@ class BeamRunner:
     """Any Beam runner, by its own options, such as ``--runner=PrismRunner`` or ``--runner=PortableRunner``."""
 
     def __init__(self, options: Sequence[str]) -> None:
-        check_options(options)
         _check_reachable(options)
         self._options = list(options)
 
@@ -203,24 +209,51 @@ def check_options(options: Sequence[str]) -> None:
     Raises:
         UserError: for Beam's local parallel modes, and for options without a runner.
     """
-    joined = " ".join(options)
+    joined, place = " ".join(options), _place(options)
     if "multi_threading" in joined or "multi_processing" in joined or "direct_num_workers" in joined:
         raise UserError(
             "Beam's own local parallel modes lose data silently in this version",
-            place=f"after --: {joined}",
+            place=place,
             remedy="Use headrace's own --workers N",
         )
     if not any(option.startswith("--runner") for option in options):
         raise UserError(
             "options for Beam without a runner",
-            place=f"after --: {joined}",
+            place=place,
             remedy="Add --runner=NAME, or leave them out",
         )
-    # ``--runner NAME`` is as good as ``--runner=NAME``.
-    if any(name in " ".join(options).replace("=", " ").split() for name in ("DirectRunner", "FnApiRunner")):
-        raise UserError(
-            "the local runner needs no option", place=f"after --: {joined}", remedy="Leave -- out and use --workers N"
-        )
+
+
+def is_local(options: Sequence[str]) -> bool:
+    """Tell whether Beam's options name the runner of this machine, under any of its names."""
+    name = str(_values(options).get("runner") or "").rpartition(".")[2].lower()
+    return any(name in (known.lower(), known.lower().removesuffix("runner")) for known in _LOCAL_RUNNERS)
+
+
+def _values(options: Sequence[str]) -> dict[str, Any]:
+    """Return Beam's options by name, with those that Beam does not know."""
+    values: dict[str, Any] = PipelineOptions(list(options)).get_all_options(retain_unknown_options=True)
+    return values
+
+
+def _require_known(options: Sequence[str]) -> None:
+    """Refuse options that Beam would leave out with a warning.
+
+    Raises:
+        UserError: naming the first, and the nearest that there is.
+    """
+    known = PipelineOptions([]).get_all_options()
+    for name in _values(options):
+        if name not in known:
+            raise UserError(
+                f"Beam has no option --{name}",
+                place=_place(options),
+                remedy=f"Did you mean --{difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]}?",
+            )
+
+
+def _place(options: Sequence[str]) -> str:
+    return f"after --: {' '.join(options)}"
 
 
 def _check_reachable(options: Sequence[str]) -> None:
@@ -229,8 +262,7 @@ def _check_reachable(options: Sequence[str]) -> None:
     Raises:
         UserError: naming it.
     """
-    values = PipelineOptions(list(options)).get_all_options()
-    place = f"after --: {' '.join(options)}"
+    values, place = _values(options), _place(options)
     try:
         create_runner(values["runner"])
     except (ValueError, ImportError, AttributeError) as error:
@@ -254,5 +286,15 @@ def _check_reachable(options: Sequence[str]) -> None:
 
 
 def make_runner(workers: int, options: Sequence[str]) -> LocalRunner | BeamRunner:
-    """Give the runner that a command line asks for."""
-    return BeamRunner(options) if options else LocalRunner(workers)
+    """Return the runner that a command line asks for.
+
+    Raises:
+        UserError: if Beam's options name no runner, one that cannot be had, or one that loses data.
+    """
+    if not options:
+        return LocalRunner(workers)
+    check_options(options)
+    if not is_local(options):
+        return BeamRunner(options)
+    _require_known(options)
+    return LocalRunner(workers, options)

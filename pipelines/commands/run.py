@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from pipelines.workspace import Run, Workspace
 
 
+_ONE_PROCESS = (
+    "Beam's local runner works in this process, in memory; with --workers N, N processes work, and write the same bytes"
+)
+
+
 def run(
     context: typer.Context,
     recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe, a TOML file.")],
@@ -60,6 +65,8 @@ def run(
     )
     console = make_console(stderr=as_json)
     prepared = prepare(request)
+    for note in prepared.notes:
+        console.print(f"note: {note}", markup=False, soft_wrap=True)
     if dry_run:
         show_plan(prepared, console, as_json=as_json)
         return
@@ -99,6 +106,7 @@ class Prepared:
     workers: int
     runner: LocalRunner | BeamRunner
     trains: bool
+    notes: tuple[str, ...] = ()
 
 
 def prepare(request: Request) -> Prepared:
@@ -110,7 +118,7 @@ def prepare(request: Request) -> Prepared:
     from pipelines import driver, room
     from pipelines.estimate import estimate_run
     from pipelines.recipe import load_recipe
-    from pipelines.runners import make_runner
+    from pipelines.runners import is_local, make_runner
     from pipelines.workspace import Workspace
     from shards.memory import cpus
 
@@ -120,18 +128,23 @@ def prepare(request: Request) -> Prepared:
     if trains:
         _require_trainer(request.out)
     workspace = Workspace.of(request.out, recipe, str(request.recipe.absolute().parent))
+    workers = request.workers
+    notes: tuple[str, ...] = ()
     if request.beam_options:
         make_runner(1, request.beam_options)
+        if not is_local(request.beam_options):
+            workers = 0
+        elif workers is None:
+            workers, notes = 1, (_ONE_PROCESS,)
     plan = driver.check(workspace)
     free, ranks = room.room_at(workspace), request.ranks or min(2, cpus())
-    workers = 0 if request.beam_options else request.workers
     if workers is None:
         one = estimate_run(workspace, plan, workers=2, ranks=ranks)
         workers = room.default_workers(one.worker_bytes, free.memory_bytes, cpus())
     needed = estimate_run(workspace, plan, workers=workers, ranks=ranks, train=trains)
     room.require_room(needed, free, request.out, already_bytes=room.bytes_at(workspace))
     runner = make_runner(max(1, workers), request.beam_options)
-    return Prepared(workspace, plan, needed, free, workers, runner, trains)
+    return Prepared(workspace, plan, needed, free, workers, runner, trains, notes)
 
 
 def _require_trainer(out: str) -> None:

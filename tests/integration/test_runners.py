@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -21,6 +22,22 @@ def test_two_workers_write_the_same_bytes(demo_recipe_file: Path, reference_run:
     out = tmp_path / "run"
     headrace("run", demo_recipe_file, "--out", out, "--workers", "2", "--no-train")
     assert content(out) == content(reference_run)
+
+
+def test_direct_runner_writes_the_same_bytes(demo_recipe_file: Path, reference_run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    done = headrace("run", demo_recipe_file, "--out", out, "--no-train", "--", "--runner=DirectRunner")
+    assert content(out) == content(reference_run)
+    assert done.stdout.count("with --workers N, N processes work") == 1
+
+
+def test_direct_runner_with_two_workers_says_nothing_of_them(
+    demo_recipe_file: Path, reference_run: Path, tmp_path: Path
+) -> None:
+    command = ("run", demo_recipe_file, "--out", tmp_path / "run", "--workers", "2", "--dry-run", "--json")
+    done = headrace(*command, "--", "--runner=DirectRunner")
+    assert json.loads(done.stdout)["workers"] == 2
+    assert "note:" not in done.stderr
 
 
 def test_prism_over_the_portability_api_writes_the_same_bytes(

@@ -5,12 +5,14 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import apache_beam as beam
 import pytest
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from pipelines import runners
 from pipelines.passes.base import UnitPass
-from pipelines.runners import BeamRunner, LocalRunner, check_options, make_runner, run_in_memory
+from pipelines.runners import BeamRunner, LocalRunner, check_options, is_local, make_runner, run_in_memory
 from pipelines.workspace import Run
 from shards.errors import UserError
 
@@ -47,7 +49,7 @@ def chunks_of(
     chunks: list[list[str]] = []
     work = Work()
     monkeypatch.setattr(Work, "units_per_pipeline", limit)
-    monkeypatch.setattr(runners, "run_in_memory", lambda work, run, chunk: chunks.append(list(chunk)))
+    monkeypatch.setattr(runners, "run_in_memory", lambda work, run, chunk, options: chunks.append(list(chunk)))
     runner = LocalRunner(workers)
     pooled = lambda work, run, given, poll: chunks.extend(list(chunk) for chunk in given)  # noqa: E731
     monkeypatch.setattr(runner, "_run_in_pool", pooled)
@@ -81,7 +83,7 @@ def test_a_users_mistake_stays_one_with_its_remedy() -> None:
 
 def test_progress_is_polled_while_work_blocks_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runners, "POLL_SECONDS", 0.01)
-    monkeypatch.setattr(runners, "run_in_memory", lambda work, run, chunk: time.sleep(0.1))
+    monkeypatch.setattr(runners, "run_in_memory", lambda work, run, chunk, options: time.sleep(0.1))
     polls: list[float] = []
     LocalRunner(1).run(Work(), RUN, ["a"], lambda: polls.append(time.monotonic()))
     count = len(polls)
@@ -106,11 +108,52 @@ def test_what_loses_data_is_refused(options: list[str]) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [["--runner=DirectRunner"], ["--runner", "DirectRunner"], ["--runner=FnApiRunner"], ["--runner", "FnApiRunner"]],
+    [
+        ["--runner=DirectRunner"],
+        ["--runner", "DirectRunner"],
+        ["--runner=directrunner"],
+        ["--runner=direct"],
+        ["--runner=FnApiRunner"],
+        ["--runner=BundleBasedDirectRunner"],
+        ["--runner=apache_beam.runners.direct.direct_runner.DirectRunner"],
+        ["--runner=DirectRunner", "--direct_runner_bundle_repeat=2"],
+    ],
 )
-def test_the_local_runner_needs_no_option(options: list[str]) -> None:
-    with pytest.raises(UserError, match="--workers N"):
-        check_options(options)
+def test_the_local_runner_is_pinned_to_the_one_in_memory_under_all_its_names(
+    options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[tuple[type, int]] = []
+
+    class Pipeline(beam.Pipeline):  # type: ignore[misc]
+        def __init__(self, runner: Any, options: Any) -> None:
+            used.append((type(runner), options.get_all_options()["direct_runner_bundle_repeat"]))
+            super().__init__(runner=runner, options=options)
+
+    monkeypatch.setattr(runners.beam, "Pipeline", Pipeline)
+    assert is_local(options)
+    with make_runner(1, options) as runner:
+        assert isinstance(runner, LocalRunner)
+        runner.run(Work(), RUN, ["a", "b"], lambda: None)
+    assert used == [(FnApiRunner, 2 if len(options) == 2 and "repeat" in options[1] else 0)]
+    assert set(WORKED) == {"a", "b"}
+
+
+@pytest.mark.parametrize("name", ["PrismRunner", "FlinkRunner", "PortableRunner", "indirectrunner", "some.module.Nope"])
+def test_other_runners_are_not_local(name: str) -> None:
+    assert not is_local([f"--runner={name}"])
+
+
+def test_the_local_runner_takes_no_option_that_beam_does_not_know() -> None:
+    with pytest.raises(UserError, match="Beam has no option --direct_runner_bundle_repeats") as caught:
+        make_runner(1, ["--runner=DirectRunner", "--direct_runner_bundle_repeats=2"])
+    assert caught.value.remedy == "Did you mean --direct_runner_bundle_repeat?"
+
+
+@pytest.mark.parametrize("option", ["--direct_num_workers=2", "--direct_running_mode=multi_processing"])
+def test_the_local_runner_works_in_no_parallel_mode_of_beams(option: str) -> None:
+    with pytest.raises(UserError, match="lose data silently") as caught:
+        make_runner(2, ["--runner=DirectRunner", option])
+    assert "--workers N" in caught.value.remedy
 
 
 def test_options_need_a_runner() -> None:
