@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,6 +16,10 @@ PROCESS_BYTES: Final = 400 << 20
 # Values kept for the backward pass per token, layer and feature of width: inputs of every matrix product, norms,
 # rotated queries and keys, and the gate's halves (8/3 of width each), counted over trainer/model.py.
 _ACTIVATION_VALUES: Final = 22
+
+# Emulated bf16 (``trainer.bf16``) keeps query, key, value and output of attention in fp32: two bytes more for three of
+# them, and the output beside its bf16 copy.
+_EMULATED_ATTENTION_BYTES: Final = 10
 
 # Logits, their fp32 copy, its softmax and its gradient.
 _LOGIT_BYTES: Final = 16
@@ -38,7 +43,10 @@ def rank_bytes(
     compute = 2 if training.precision == "bf16" else 4
     state = training.bytes_per_parameter(ranks) * model.parameters(vocabulary)
     tokens = max(training.rows_per_micro_batch(context) * context for context in contexts)
-    activations = tokens * model.layers * model.width * _ACTIVATION_VALUES * compute
+    # Whether "auto" comes to emulation is known where training starts: the larger is counted.
+    emulated = training.precision == "bf16" and training.bf16 != "native"
+    values = _ACTIVATION_VALUES * compute + (_EMULATED_ATTENTION_BYTES if emulated else 0)
+    activations = tokens * model.layers * model.width * values
     logits = min(tokens * vocabulary, MAX_LOGITS) * _LOGIT_BYTES
     return int(state + activations + logits) + PROCESS_BYTES
 
@@ -102,6 +110,32 @@ def _statistic(path: Path, name: str) -> int:
     return next((int(line.split()[1]) for line in lines if line.startswith(f"{name} ")), 0)
 
 
-def cpus() -> int:
-    """Give the number of CPUs that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def cpus(root: Path = Path("/")) -> int:
+    """Return the number of CPUs that this process may use, one at least: the affinity's, or the control group's quota.
+
+    Threads beyond a container's quota do not run beside each other; they wait, and use the quota up by waiting.
+
+    Args:
+        root: where ``sys`` is.
+    """
+    mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = _cpu_quota(root / "sys/fs/cgroup")
+    return mine if quota is None else max(1, min(mine, math.ceil(quota)))
+
+
+def _cpu_quota(base: Path) -> float | None:
+    """Return how many CPUs' time the control group, of version 2 or 1, may use; None where it is not bounded."""
+    try:
+        quota, period = (base / "cpu.max").read_text(encoding="ascii").split()
+        return None if quota == "max" else int(quota) / int(period)
+    except (OSError, ValueError):
+        pass
+    for name in ("cpu", "cpu,cpuacct"):
+        try:
+            quota, period = (
+                (base / name / f"cpu.cfs_{what}_us").read_text(encoding="ascii") for what in ("quota", "period")
+            )
+            return int(quota) / int(period) if int(quota) > 0 else None
+        except (OSError, ValueError, ZeroDivisionError):
+            continue
+    return None

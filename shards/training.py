@@ -16,6 +16,11 @@ from shards.errors import UserError
 
 S = TypeVar("S", bound=BaseModel)
 
+Bf16 = Literal["native", "emulated"]
+"""How bf16 products are computed: by the processor's own instructions, or through fp32."""
+
+Bf16Setting = Literal["auto", "native", "emulated"]
+
 _FFN_MULTIPLE = 64
 
 DEFAULT_MICRO_BATCH_TOKENS = 8_192
@@ -80,6 +85,9 @@ class TrainSettings(_Strict):
     seed: int = Field(default=0, ge=0, lt=1 << 63)
     zero: Literal[0, 1, 2, 3] = Field(default=3, description="ZeRO stage: what is sharded over the ranks")
     precision: Literal["bf16", "fp32"] = Field(default="bf16", description="of compute; masters are fp32 always")
+    bf16: Bf16Setting = Field(
+        default="auto", description="native where the processor has bf16 instructions, else emulated through fp32"
+    )
     micro_batch_tokens: int | None = Field(
         default=None, ge=1, description="row slots of one forward, 8,192 by default; at least one row"
     )
@@ -99,6 +107,12 @@ class TrainSettings(_Strict):
     def _one_size(self) -> TrainSettings:
         if self.micro_batch_tokens is not None and self.micro_batch_rows is not None:
             raise ValueError("give micro_batch_tokens or micro_batch_rows, not both")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _bf16_has_an_effect(self) -> TrainSettings:
+        if self.bf16 != "auto" and self.precision != "bf16":
+            raise ValueError(f'bf16 = "{self.bf16}" has no effect with precision = "{self.precision}"')
         return self
 
     def rows_per_micro_batch(self, context_tokens: int) -> int:

@@ -78,7 +78,7 @@ def lay_out(segments: Tensor, way: Way, device: torch.device) -> Layout:
     return plain
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, layout: Layout) -> Tensor:
+def attend(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, emulate_bf16: bool = False) -> Tensor:
     """Attend causally inside each document.
 
     Args:
@@ -86,10 +86,14 @@ def attend(query: Tensor, key: Tensor, value: Tensor, layout: Layout) -> Tensor:
         key: shape (rows, context, kv_heads, head_width); heads is a multiple of kv_heads.
         value: as key.
         layout: of the same rows and context.
+        emulate_bf16: compute in fp32 on bf16 inputs (``trainer.bf16``). The probabilities, which never leave the
+            kernel, stay fp32 then.
 
     Returns:
         Shape and dtype of ``query``.
     """
+    if emulate_bf16:
+        return attend(query.float(), key.float(), value.float(), layout).to(query.dtype)
     if layout.blocks is not None:
         return _flex(query, key, value, layout.blocks)
     groups = query.shape[2] // key.shape[2]

@@ -26,8 +26,9 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 from shards.errors import IncompleteError
 from shards.store import Store, hash_file
+from shards.training import Bf16
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 _MARKER: Final = "COMMITTED.json"
 _PROGRESS: Final = "progress.json"
 _INDEX: Final = ".metadata"
@@ -72,6 +73,7 @@ class Progress:
         identity: what must be the same when training goes on (``Job.identity``).
         interventions: what the run decided for itself, as the schedule's ``Intervention`` reads it.
         last_stage_steps: steps of the schedule's last stage, where they had to be counted (``trainer.stream.fit``).
+        bf16: how bf16 products were computed, ``native`` or ``emulated``; None in fp32.
         code_version: of headrace that wrote it; for people, never compared.
     """
 
@@ -82,6 +84,7 @@ class Progress:
     identity: Mapping[str, str]
     interventions: Sequence[Mapping[str, Any]] = ()
     last_stage_steps: int | None = None
+    bf16: Bf16 | None = None
     code_version: str = field(default_factory=code_version)
 
 

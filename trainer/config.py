@@ -17,7 +17,7 @@ from shards.memory import rank_bytes
 from shards.reader import ShardSet
 from shards.schedule import Schedule
 from shards.store import Store
-from shards.training import DEFAULT_MICRO_BATCH_TOKENS, ModelSettings, TrainSettings, parse_settings
+from shards.training import DEFAULT_MICRO_BATCH_TOKENS, Bf16, ModelSettings, TrainSettings, parse_settings
 
 _FINISHED: Final = "finished.json"
 
@@ -25,6 +25,9 @@ _FINISHED: Final = "finished.json"
 _FREE: Final = frozenset(
     {"zero", "attention", "checkpoint_every_steps", "keep_checkpoints", "evaluate_every_steps", "evaluate_tokens"}
 )
+
+# "auto" is settled when training starts; what it came to is compared instead (``trainer.bf16.choose_bf16``).
+_SETTLED_LATER: Final = frozenset({"bf16"})
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ class Job:
 
         Who computes them (ranks, ZeRO) and how often something is saved may change meanwhile.
         """
-        settings = self.training.model_dump(mode="json", exclude=set(_FREE))
+        settings = self.training.model_dump(mode="json", exclude=set(_FREE | _SETTLED_LATER))
         if self.training.micro_batch_rows is None:
             # The default is the same, said or not.
             settings["micro_batch_tokens"] = self.training.micro_batch_tokens or DEFAULT_MICRO_BATCH_TOKENS
@@ -103,9 +106,9 @@ class Job:
         """Folder of the final weights."""
         return self.folder / "weights"
 
-    def mark_finished(self, step: int) -> None:
+    def mark_finished(self, step: int, bf16: Bf16 | None) -> None:
         """Say, after everything else is written, that training is done and the weights are whole."""
-        Store(self.weights_path).write_json(_FINISHED, {"step": step, "identity": self.identity})
+        Store(self.weights_path).write_json(_FINISHED, {"step": step, "identity": self.identity, "bf16": bf16})
         Store(self.weights_path).clear_scratch()
 
     def remove_weights(self) -> None:
@@ -121,7 +124,9 @@ class Job:
         if not path.is_file():
             return False
         said = _read_json(path)
-        return isinstance(said, dict) and said.get("identity") == self.identity
+        if not isinstance(said, dict) or said.get("identity") != self.identity:
+            return False
+        return self.training.bf16 in ("auto", said.get("bf16"))
 
     def bytes_per_rank(self, ranks: int) -> int:
         """Estimate the most memory that one rank needs, from the settings alone."""

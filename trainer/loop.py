@@ -16,12 +16,15 @@ from torch.distributed.device_mesh import DeviceMesh
 from shards.errors import UserError
 from shards.reader import ShardSet
 from shards.schedule import Intervention, Point, Schedule
+from shards.training import Bf16
 from trainer.attention import choose_way
+from trainer.bf16 import Choice, choose_bf16
 from trainer.checkpoint import Checkpoints, Found, Progress
 from trainer.config import Job
 from trainer.evaluate import HeldOut
 from trainer.micro_batch import Losses, Tally, filled, losses_of, mean_loss, most_per_rank, target_count
 from trainer.optimizer import ShardedAdamW
+from trainer.pace import Pace
 from trainer.report import Log, Screen
 from trainer.rope import rope_of
 from trainer.sharding import distributed, is_replicated, shard
@@ -70,7 +73,9 @@ class Trainer:
         progress = None if found.name is None else self._progress(found.name)
         self._schedule = self._counted(progress)
         self.screen = Screen(self._rank == 0, self._schedule.steps)
-        self.sharding = shard(job.model, job.training, job.vocabulary, mesh)
+        self.bf16 = self._choose_bf16(progress)
+        emulates = self.bf16_way == "emulated"
+        self.sharding = shard(job.model, job.training, job.vocabulary, mesh, emulate_bf16=emulates)
         sharers = None if is_replicated(self.sharding) else mesh.get_group()
         self.optimizer = ShardedAdamW(self.sharding.masters, job.training, sharers)
         self._held_out = HeldOut(self._shards, job.training.evaluate_tokens, self._rank, self._ranks, self._device)
@@ -82,6 +87,11 @@ class Trainer:
             self._load(found.name, progress)
         state = None if progress is None else progress.stream
         self._stream = Stream(self._shards, self._schedule, job.training.seed, state=state)
+
+    @property
+    def bf16_way(self) -> Bf16 | None:
+        """How bf16 products are computed; None in fp32."""
+        return None if self.bf16 is None else self.bf16.way
 
     @property
     def finished(self) -> bool:
@@ -106,6 +116,14 @@ class Trainer:
                 remedy=f"Start again with 'headrace train {self._job.folder} --fresh', or restore what changed",
             )
         return progress
+
+    def _choose_bf16(self, progress: Progress | None) -> Choice | None:
+        """Choose how bf16 products are computed, on one rank for all; None in fp32."""
+        training, recorded = self._job.training, None if progress is None else progress.bf16
+        if training.precision != "bf16":
+            return None
+        place = str(self._job.checkpoints_path)
+        return from_first(lambda: choose_bf16(training.bf16, recorded, self._device, place))
 
     def _counted(self, progress: Progress | None) -> Schedule:
         """Give the schedule with its true length: counted once, on one rank; a checkpoint remembers it."""
@@ -151,13 +169,20 @@ class Trainer:
             log = stack.enter_context(Log(self._job.log_path, self.step)) if writes else None
             timings = stack.enter_context(Log(self._job.timings_path, self.step)) if writes else None
             stack.enter_context(self.screen.progress(self.step))
+            if log is not None and self.step == 0:
+                log.write(self._start())
+            pace = Pace(self._schedule.tokens_before(end), self._clock)
             while self.step < end and not (interrupted := any_asks(stop())):
-                self._advance(log, timings)
+                self._advance(log, timings, pace)
         if self.step != self._saved_step:
             self._save()
         return Outcome(self.step, self.finished, interrupted)
 
-    def _advance(self, log: Log | None, timings: Log | None) -> None:
+    def _start(self) -> dict[str, Any]:
+        """Return the first line of the log: what two trainings that are compared must share besides their settings."""
+        return {"kind": "start", "step": 0, "precision": self._job.training.precision, "bf16": self.bf16_way}
+
+    def _advance(self, log: Log | None, timings: Log | None, pace: Pace) -> None:
         """Do one step with all that belongs to it."""
         begun = self._clock()
         point = self._schedule.at_step(self.step, self.interventions)
@@ -168,8 +193,9 @@ class Trainer:
         if log is not None and timings is not None:
             log.write(line)
             timings.write({"step": self.step, "seconds": round(seconds, 6), "tokens_per_second": round(speed, 1)})
+        pace.note(point.tokens + point.batch_tokens)
         if not point.skipped:
-            self.screen.step(line, speed)
+            self.screen.step(line, speed, pace.seconds_left)
         if self._is_evaluation_due(point):
             losses = self._evaluate(point)
             self.screen.losses(f"held-out loss after step {self.step} ({point.name})", losses)
@@ -253,6 +279,7 @@ class Trainer:
             updates=self.optimizer.steps,
             stream=self._stream.state(),
             identity=self._job.identity,
+            bf16=self.bf16_way,
             interventions=[change.model_dump(mode="json") for change in self.interventions],
             last_stage_steps=self._schedule.stages[-1].steps if self._schedule.fitted else None,
         )

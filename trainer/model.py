@@ -17,6 +17,7 @@ from shards.memory import MAX_LOGITS
 from shards.training import ModelSettings
 from trainer.attention import Layout, attend
 from trainer.batch import IGNORE
+from trainer.bf16 import Linear
 from trainer.rope import Rope, rotate
 
 
@@ -36,21 +37,21 @@ class Norm(nn.Module):
 class Attention(nn.Module):
     """Multi-head attention with fewer key and value heads where the settings say so."""
 
-    def __init__(self, settings: ModelSettings) -> None:
+    def __init__(self, settings: ModelSettings, *, emulate_bf16: bool) -> None:
         super().__init__()
-        self.head_width = settings.head_width
+        self.head_width, self.emulate_bf16 = settings.head_width, emulate_bf16
         queries, keys = settings.heads * settings.head_width, settings.key_value_heads * settings.head_width
-        self.query = nn.Linear(settings.width, queries, bias=False)
-        self.key = nn.Linear(settings.width, keys, bias=False)
-        self.value = nn.Linear(settings.width, keys, bias=False)
-        self.output = nn.Linear(queries, settings.width, bias=False)
+        self.query = Linear(settings.width, queries, emulate_bf16=emulate_bf16)
+        self.key = Linear(settings.width, keys, emulate_bf16=emulate_bf16)
+        self.value = Linear(settings.width, keys, emulate_bf16=emulate_bf16)
+        self.output = Linear(queries, settings.width, emulate_bf16=emulate_bf16)
 
     def forward(self, states: Tensor, tables: tuple[Tensor, Tensor], layout: Layout) -> Tensor:
         """Attend: (rows, context, width) in and out."""
         query, key, value = (
             project(states).unflatten(-1, (-1, self.head_width)) for project in (self.query, self.key, self.value)
         )
-        mixed = attend(rotate(query, tables), rotate(key, tables), value, layout)
+        mixed = attend(rotate(query, tables), rotate(key, tables), value, layout, emulate_bf16=self.emulate_bf16)
         out: Tensor = self.output(mixed.flatten(-2))
         return out
 
@@ -58,11 +59,11 @@ class Attention(nn.Module):
 class FeedForward(nn.Module):
     """SwiGLU (arXiv 2002.05202)."""
 
-    def __init__(self, settings: ModelSettings) -> None:
+    def __init__(self, settings: ModelSettings, *, emulate_bf16: bool) -> None:
         super().__init__()
-        self.gate = nn.Linear(settings.width, settings.hidden_width, bias=False)
-        self.up = nn.Linear(settings.width, settings.hidden_width, bias=False)
-        self.down = nn.Linear(settings.hidden_width, settings.width, bias=False)
+        self.gate = Linear(settings.width, settings.hidden_width, emulate_bf16=emulate_bf16)
+        self.up = Linear(settings.width, settings.hidden_width, emulate_bf16=emulate_bf16)
+        self.down = Linear(settings.hidden_width, settings.width, emulate_bf16=emulate_bf16)
 
     def forward(self, states: Tensor) -> Tensor:
         """Transform each token: (rows, context, width) in and out."""
@@ -73,12 +74,12 @@ class FeedForward(nn.Module):
 class Block(nn.Module):
     """One decoder layer, normalised before each half."""
 
-    def __init__(self, settings: ModelSettings) -> None:
+    def __init__(self, settings: ModelSettings, *, emulate_bf16: bool) -> None:
         super().__init__()
         self.attention_norm = Norm(settings.width, settings.norm_epsilon)
-        self.attention = Attention(settings)
+        self.attention = Attention(settings, emulate_bf16=emulate_bf16)
         self.feed_forward_norm = Norm(settings.width, settings.norm_epsilon)
-        self.feed_forward = FeedForward(settings)
+        self.feed_forward = FeedForward(settings, emulate_bf16=emulate_bf16)
 
     def forward(self, states: Tensor, tables: tuple[Tensor, Tensor], layout: Layout) -> Tensor:
         """Pass (rows, context, width) through."""
@@ -88,15 +89,18 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """The whole model. Its forward takes as arguments what a schedule stage changes, so it holds no state."""
+    """The whole model. Its forward takes as arguments what a schedule stage changes, so it holds no state.
 
-    def __init__(self, settings: ModelSettings, vocabulary: int) -> None:
+    With ``emulate_bf16``, every product of its bf16 tensors goes through fp32 (``trainer.bf16``).
+    """
+
+    def __init__(self, settings: ModelSettings, vocabulary: int, *, emulate_bf16: bool = False) -> None:
         super().__init__()
         self.settings, self.vocabulary = settings, vocabulary
         self.embedding = nn.Embedding(vocabulary, settings.width)
-        self.blocks = nn.ModuleList(Block(settings) for _ in range(settings.layers))
+        self.blocks = nn.ModuleList(Block(settings, emulate_bf16=emulate_bf16) for _ in range(settings.layers))
         self.norm = Norm(settings.width, settings.norm_epsilon)
-        self.head = nn.Linear(settings.width, vocabulary, bias=False)
+        self.head = Linear(settings.width, vocabulary, emulate_bf16=emulate_bf16)
         if settings.tie_embeddings:
             self.head.weight = self.embedding.weight
 

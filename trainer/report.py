@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from shards.store import Store
+from trainer.pace import shown_end, shown_seconds
 
 # Plain lines over a whole training at most, besides its first and last, where there is no terminal to draw a bar on.
 _PLAIN_LINES = 20
 
 
 class Log:
-    """JSON lines, each with a ``step``. Going on from a step forgets the lines after it, so none is there twice."""
+    """JSON lines, each with a ``step``.
+
+    Resuming after a step forgets the lines of later steps, so none is there twice; starting at step 0 forgets them all.
+    """
 
     def __init__(self, path: Path, step: int) -> None:
-        kept = [line for line in _lines(path) if line["step"] <= step]
+        kept = [line for line in _lines(path) if line["step"] <= step and step > 0]
         if path.exists() or kept:
             text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept)
             Store(path.parent).write_bytes(path.name, text.encode())
@@ -57,7 +62,9 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 class Screen:
     """Progress for a person: a bar on a terminal, a line now and then elsewhere, nothing on ranks but the first."""
 
-    def __init__(self, first_rank: bool, steps: int) -> None:
+    def __init__(self, first_rank: bool, steps: int, now: Callable[[], datetime] = datetime.now) -> None:
+        """Show a training of so many steps; ``now`` tells the time of day, local."""
+        self._now, self._told_end = now, False
         self._console = Console(quiet=not first_rank, highlight=False, soft_wrap=True)
         self._steps, self._every = steps, max(1, -(-steps // _PLAIN_LINES))
         self._bar: Progress | None = None
@@ -73,7 +80,6 @@ class Screen:
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.description}"),
-            TimeRemainingColumn(),
         )
         with Progress(*columns, console=self._console) as self._bar:
             self._bar.add_task("", total=self._steps, completed=done)
@@ -84,16 +90,26 @@ class Screen:
         """Print a line."""
         self._console.print(text, markup=False)
 
-    def step(self, line: Mapping[str, Any], tokens_per_second: float) -> None:
-        """Show a finished step."""
+    def step(self, line: Mapping[str, Any], tokens_per_second: float, seconds_left: float | None = None) -> None:
+        """Show a finished step, and when training will end as soon as that is known."""
+        self._tell_end(seconds_left)
         text = (
             f"loss {line['loss']:.4f}  lr {line['learning_rate']:.2e}  norm {line['gradient_norm']:.2f}  "
             f"{tokens_per_second:,.0f} tokens/s"
         )
+        if seconds_left:
+            text += f"  {shown_seconds(seconds_left)} left"
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=line["step"], description=f"{line['stage']}  {text}")
         elif line["step"] == 1 or line["step"] % self._every == 0 or line["step"] == self._steps:
             self.say(f"step {line['step']}/{self._steps}  {line['stage']} ({line['context_tokens']} tokens)  {text}")
+
+    def _tell_end(self, seconds_left: float | None) -> None:
+        """Say once when training will end; from then on every line says how much is left."""
+        if not seconds_left or self._told_end:
+            return
+        self._told_end = True
+        self.say(f"training ends in about {shown_seconds(seconds_left)}, at {shown_end(seconds_left, self._now())}")
 
     def losses(self, title: str, by_domain: Mapping[str, tuple[float, int]]) -> None:
         """Print a loss per domain."""

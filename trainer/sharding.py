@@ -49,11 +49,20 @@ class Sharding(Protocol):
         """Give the tensors held for compute at this moment, besides masters."""
 
 
-def shard(settings: ModelSettings, training: TrainSettings, vocabulary: int, mesh: DeviceMesh) -> Sharding:
+def shard(
+    settings: ModelSettings,
+    training: TrainSettings,
+    vocabulary: int,
+    mesh: DeviceMesh,
+    *,
+    emulate_bf16: bool = False,
+) -> Sharding:
     """Build the model on its ranks with its start values, one parameter in memory whole at a time (stage 1: all)."""
+    with torch.device("meta"):
+        model = Decoder(settings, vocabulary, emulate_bf16=emulate_bf16)
     if training.zero == 1:
-        return SharedUpdate(settings, training, vocabulary, mesh)
-    return Fsdp(settings, training, vocabulary, mesh)
+        return SharedUpdate(model, training, mesh)
+    return Fsdp(model, training, mesh)
 
 
 def distributed(sharding: Sharding, name: str, local: Tensor) -> DTensor:
@@ -74,10 +83,9 @@ def _starting(
 class Fsdp:
     """Stages 0, 2 and 3 on FSDP2 and its sibling ``replicate``."""
 
-    def __init__(self, settings: ModelSettings, training: TrainSettings, vocabulary: int, mesh: DeviceMesh) -> None:
-        self.mesh, self._accumulates_whole = mesh, training.zero == 0
-        with torch.device("meta"):
-            self.model = Decoder(settings, vocabulary)
+    def __init__(self, model: Decoder, training: TrainSettings, mesh: DeviceMesh) -> None:
+        """Take a model on the meta device."""
+        self.model, self.mesh, self._accumulates_whole = model, mesh, training.zero == 0
         policy = MixedPrecisionPolicy(
             param_dtype=torch.bfloat16 if training.precision == "bf16" else None,
             reduce_dtype=torch.float32,
@@ -100,7 +108,7 @@ class Fsdp:
         self.placements = next(iter(self._parameters.values())).placements
         self.masters = {name: cast(DTensor, p.detach()).to_local() for name, p in self._parameters.items()}
         for name, master in self.masters.items():
-            master.copy_(_starting(name, self.shapes[name], mesh, self.placements, settings, training.seed))
+            master.copy_(_starting(name, self.shapes[name], mesh, self.placements, model.settings, training.seed))
 
     def _units(self) -> list[FSDPModule]:
         return [cast(FSDPModule, m) for m in self.model.modules() if isinstance(m, FSDPModule)]
@@ -129,20 +137,19 @@ class Fsdp:
 class SharedUpdate:
     """Stage 1: parameters and gradients whole on every rank, masters and moments shared out by rows."""
 
-    def __init__(self, settings: ModelSettings, training: TrainSettings, vocabulary: int, mesh: DeviceMesh) -> None:
-        self.mesh = mesh
+    def __init__(self, model: Decoder, training: TrainSettings, mesh: DeviceMesh) -> None:
+        """Take a model on the meta device."""
+        self.model, self.mesh = model, mesh
         self.placements: tuple[Placement, ...] = (Shard(0),)
         self._group, self._ranks, self._rank = mesh.get_group(), mesh.size(), mesh.get_local_rank()
-        with torch.device("meta"):
-            self.model = Decoder(settings, vocabulary)
         self.model.to(torch.bfloat16 if training.precision == "bf16" else torch.float32)
         self.model.to_empty(device=mesh.device_type)
-        if settings.tie_embeddings:
+        if model.settings.tie_embeddings:
             self.model.head.weight = self.model.embedding.weight
         self._parameters = dict(self.model.named_parameters())
         self.shapes = {name: p.shape for name, p in self._parameters.items()}
         self.masters = {
-            name: _starting(name, shape, mesh, self.placements, settings, training.seed).clone()
+            name: _starting(name, shape, mesh, self.placements, model.settings, training.seed).clone()
             for name, shape in self.shapes.items()
         }
         self._sums: dict[str, Tensor] = {}

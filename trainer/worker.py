@@ -1,7 +1,7 @@
 """One rank of a training: ``torchrun --nproc-per-node N -m trainer.worker DIR``. ``headrace train`` starts these.
 
-Exit codes: 0 for success, 1 for a failure, 2 for a mistake of the user's, which rank 0 prints, 130 where a signal ended
-it: after the step that it was in, with a checkpoint.
+Exit codes: 0 for success, 1 for a failure, 2 for a mistake of the user's, which rank 0 prints, 3 where it could not
+join the other ranks, 130 where a signal ended it: after the step that it was in, with a checkpoint.
 """
 
 from __future__ import annotations
@@ -23,11 +23,14 @@ from shards.lock import LOCK_FILE, locked
 from shards.reader import ShardSet
 from trainer.config import Job
 from trainer.export import export, transformers_config
+from trainer.launch import INTERRUPTED, NEVER_MET
 from trainer.loop import DivergedError, Trainer
 from trainer.stop import Stop
 from trainer.together import on_each
 
-INTERRUPTED = 130
+
+class NeverMetError(RuntimeError):
+    """This rank could not join the others."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -53,10 +56,10 @@ def main(arguments: list[str] | None = None) -> int:
         if first:
             print(f"error: {error}", file=sys.stderr, flush=True)
         return 2
-    except DivergedError as error:
+    except (DivergedError, NeverMetError) as error:
         if first:
             print(f"error: {error}", file=sys.stderr, flush=True)
-        return 1
+        return NEVER_MET if isinstance(error, NeverMetError) else 1
     except RuntimeError:
         # A collective failed because the signal ended another rank, which did not heed it yet or no longer.
         if not stop():
@@ -78,6 +81,8 @@ def train(job: Job, mesh: DeviceMesh, stop: Stop, *, fresh: bool = False, stop_a
         f"{parameters:,} parameters, ZeRO {job.training.zero} on {ranks} rank(s), {job.training.precision}: "
         f"{each:.1f} bytes a parameter on each rank, {each * parameters / 2**20:,.0f} MiB"
     )
+    if trainer.bf16 is not None:
+        trainer.screen.say(trainer.bf16.line)
     # All begin to heed signals at one moment: a rank that does not yet is ended by one, and the others wait for it.
     dist.barrier()
     with stop.heeded():
@@ -93,7 +98,7 @@ def train(job: Job, mesh: DeviceMesh, stop: Stop, *, fresh: bool = False, stop_a
         job.remove_weights()
     export(trainer.sharding, config, job.weights_path, writes=writes)
     if writes:
-        job.mark_finished(outcome.step)
+        job.mark_finished(outcome.step, trainer.bf16_way)
     trainer.screen.say(f"finished: {outcome.step} steps; weights in {job.weights_path}")
     return False
 
@@ -122,7 +127,16 @@ def _ranks() -> Iterator[DeviceMesh]:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "0")):
         os.environ.setdefault(name, value)
-    dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
+    try:
+        dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
+    except RuntimeError as error:
+        # torch appends a trace of its own; the first line says what happened.
+        said = str(error).strip().partition("\n")[0]
+        where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        raise NeverMetError(
+            f"rank {os.environ['RANK']} cannot join the other ranks at {where} ({said}). Is the port in use by another "
+            "program, or closed by a firewall? Name another with MASTER_PORT"
+        ) from error
     yield init_device_mesh("cuda" if cuda else "cpu", (dist.get_world_size(),))
     # Not after an error: the other ranks may be waiting in a collective, and this one has to end for them to be ended.
     dist.destroy_process_group()

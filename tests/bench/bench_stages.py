@@ -76,6 +76,7 @@ def _cases(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Any
     import cases_read
     import cases_stream
     import cases_text
+    import cases_train
     from corpus import make_corpus
 
     corpus = make_corpus(folder, options.documents, generated=options.generated)
@@ -88,6 +89,7 @@ def _cases(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Any
         cases_text.cases(corpus, models),
         cases_moving.cases(corpus, folder),
         cases_stream.cases(shards, options.stream_tokens),
+        cases_train.cases(),
     ):
         for case in cases:
             yield origin, case

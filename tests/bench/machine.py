@@ -26,6 +26,7 @@ LIBRARIES = (
     "pyarrow",
     "resiliparse",
     "tokenizers",
+    "torch",
     "zstandard",
 )
 
@@ -87,7 +88,7 @@ def show(facts: dict[str, object], results: Sequence[Result]) -> None:
             f"{seconds:.4f}",
             f"{case.documents / seconds:,.0f}",
             f"{case.input_bytes / seconds / 1e6:,.1f}" if case.input_bytes else "",
-            f"{case.tokens / seconds / 1e6:,.2f}" if case.tokens else "",
+            f"{case.tokens / seconds / 1e6:,.4g}" if case.tokens else "",
             f"{result.spread:.0%}",
             f"{result.first:.2f}",
         ]

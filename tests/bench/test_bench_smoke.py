@@ -40,6 +40,8 @@ CASES = {
     "stream_512",
     "stream_2048",
     "stream_8192",
+    "train_192",
+    "train_768",
 }
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from shards.lock import LOCK_FILE, locked
 from shards.reader import ShardSet
 from tests.trainer.synthetic_run import STAGES as SHORT_STAGES
 from tests.trainer.synthetic_run import TRAINING, losses, write_run, write_settings
+from trainer.bf16 import has_bf16
 from trainer.config import Job
 from trainer.loop import Trainer
 
@@ -93,8 +95,11 @@ def torchrun(*arguments: str) -> None:
 
 
 def served(folder: Path) -> list[Any]:
-    lines = map(json.loads, (folder / "train-log.jsonl").read_text().splitlines())
-    return [[(name, d["targets"]) for name, d in line["domains"].items()] for line in lines]
+    return [[(name, d["targets"]) for name, d in line["domains"].items()] for line in log(folder)[1:]]
+
+
+def log(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "train-log.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.parametrize("name", ["two", "two_then_one", *(f"one_then_two_{z}" for z in STAGES)])
@@ -119,7 +124,55 @@ def test_masters_and_moments_are_there_once_unless_replicated(runs: dict[str, Pa
     assert counted == copies * 12 * job.model.parameters(job.vocabulary)
 
 
-def command(folder: Path, *options: str) -> subprocess.Popen[str]:
+# As a processor without bf16 instructions computes; on another than x86 they say nothing.
+OLDER = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
+HAS_BF16 = has_bf16(torch.device("cpu"))
+
+
+def bf16_of(checkpoint: Path) -> str:
+    return str(json.loads((checkpoint / "progress.json").read_bytes())["bf16"])
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="the variables are those of x86")
+def test_an_older_processor_trains_in_emulated_bf16_and_a_newer_one_resumes_it_so(
+    runs: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(runs["bare"], tmp_path / "run"))
+    write_settings(folder, training={**SETTINGS, "precision": "bf16"})
+    process = command(folder, "--ranks", "2", "--stop-after-steps", "6", **OLDER)
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    assert "bf16: emulated (this AVX2 CPU has no bf16 instructions); operands rounded to bf16" in out
+    assert "training ends in about" in out
+    assert bf16_of(folder / "checkpoints/step-00000006") == "emulated"
+    process = command(folder, "--ranks", "2")
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    assert "bf16: emulated (as in the checkpoint)" in out
+    assert log(folder)[0] == {"kind": "start", "step": 0, "precision": "bf16", "bf16": "emulated"}
+    assert served(folder) == served(runs["one"])
+    assert losses(folder) == pytest.approx(losses(runs["one"]), abs=2e-2)
+    assert losses(folder) != pytest.approx(losses(runs["one"]), abs=1e-6)
+    assert json.loads((folder / "weights/finished.json").read_bytes())["bf16"] == "emulated"
+
+
+@pytest.mark.skipif(not HAS_BF16, reason="no processor with bf16 instructions to begin on")
+def test_native_bf16_is_not_resumed_without_its_instructions(runs: dict[str, Path], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(runs["one_bf16"], tmp_path / "run"))
+    assert bf16_of(folder / "checkpoints/step-00000011") == "native"
+    shutil.rmtree(folder / "checkpoints/step-00000011")
+    process = command(folder, "--ranks", "2", **OLDER)
+    _, err = process.communicate(timeout=240)
+    assert process.returncode == 2, err
+    assert err.startswith("error: the checkpoint was trained with native bf16, and this AVX2 CPU has no bf16 instruct")
+    assert len(err.splitlines()) == 1
+    process = command(folder, "--ranks", "2")
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    assert "bf16: native (as in the checkpoint)" in out
+
+
+def command(folder: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
     code = (
         "import sys, typer\n"
         "from shards.errors import UserError\n"
@@ -131,7 +184,7 @@ def command(folder: Path, *options: str) -> subprocess.Popen[str]:
     )
     return subprocess.Popen(
         [sys.executable, "-c", code, str(folder), *options],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -140,18 +193,24 @@ def command(folder: Path, *options: str) -> subprocess.Popen[str]:
     )
 
 
-def wait_for(path: Path, size: int = 0) -> None:
+def wait_until(there: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + 180
-    while not path.exists() or path.stat().st_size < size:
-        assert time.monotonic() < deadline, f"{path} does not appear"
+    while not there():
+        assert time.monotonic() < deadline, f"{what} does not appear"
         time.sleep(0.05)
+
+
+def wait_for_a_step(folder: Path) -> None:
+    path = folder / "train-log.jsonl"
+    wait_until(lambda: path.exists() and '"kind": "train"' in path.read_text(), f"a step in {path}")
 
 
 def test_a_kill_loses_nothing_and_the_command_ends_what_it_began(runs: dict[str, Path], tmp_path: Path) -> None:
     folder = Path(shutil.copytree(runs["bare"], tmp_path / "run"))
     write_settings(folder, training={**SETTINGS, "checkpoint_every_steps": 2})
     process = command(folder, "--ranks", "2")
-    wait_for(folder / "checkpoints/step-00000004/COMMITTED.json")
+    marker = folder / "checkpoints/step-00000004/COMMITTED.json"
+    wait_until(marker.exists, str(marker))
     # Only the launcher is killed, so its ranks have to notice by themselves.
     os.kill(process.pid, signal.SIGKILL)
     process.communicate(timeout=120)
@@ -188,7 +247,7 @@ def long_run(folder: Path) -> Path:
 def test_a_signal_ends_all_ranks_after_a_checkpoint(tmp_path: Path, number: signal.Signals, reaches: str) -> None:
     folder = long_run(tmp_path / "run")
     process = command(folder, "--ranks", "2")
-    wait_for(folder / "train-log.jsonl", size=1)
+    wait_for_a_step(folder)
     # Ctrl-C in a terminal reaches every process at once, and the launcher then tells the ranks again.
     (os.killpg if reaches == "all" else os.kill)(process.pid, number)
     out, err = process.communicate(timeout=60)
@@ -201,8 +260,7 @@ def test_a_signal_ends_all_ranks_after_a_checkpoint(tmp_path: Path, number: sign
     out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     assert f"going on from checkpoint {saved.parent.name}" in out
-    steps = [json.loads(line)["step"] for line in (folder / "train-log.jsonl").read_text().splitlines()]
-    assert steps == list(range(1, step + 3))
+    assert [line["step"] for line in log(folder)] == list(range(step + 3))
 
 
 def test_a_damaged_shard_is_found_before_the_first_step(runs: dict[str, Path], tmp_path: Path) -> None:
@@ -229,7 +287,7 @@ def test_a_damaged_shard_is_found_before_the_first_step(runs: dict[str, Path], t
 def test_training_holds_the_folder_against_curation_and_other_trainings(tmp_path: Path) -> None:
     folder = long_run(tmp_path / "run")
     process = command(folder, "--ranks", "2")
-    wait_for(folder / "train-log.jsonl", size=1)
+    wait_for_a_step(folder)
     with pytest.raises(UserError, match="another process is working"), locked(folder / LOCK_FILE, str(folder)):
         pytest.fail("curation could begin")
     other = command(folder)

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import itertools
+import os
 from pathlib import Path
 
 import pytest
 
-from shards.memory import MAX_LOGITS, PROCESS_BYTES, available_memory, rank_bytes
+from shards.memory import MAX_LOGITS, PROCESS_BYTES, available_memory, cpus, rank_bytes
 from shards.training import ModelSettings, TrainSettings
 
 
@@ -41,6 +42,32 @@ def test_free_memory_is_the_least_of_machine_and_control_group(
     assert available_memory(machine(tmp_path, files)) == bytes_free
 
 
+V1_QUOTA = "sys/fs/cgroup/{}/cpu.cfs_quota_us", "sys/fs/cgroup/{}/cpu.cfs_period_us"
+
+
+@pytest.mark.parametrize(
+    ("files", "quota"),
+    [
+        ({}, None),
+        ({"sys/fs/cgroup/cpu.max": "max 100000\n"}, None),
+        ({"sys/fs/cgroup/cpu.max": "200000 100000\n"}, 2),
+        ({"sys/fs/cgroup/cpu.max": "150000 100000\n"}, 2),
+        ({"sys/fs/cgroup/cpu.max": "1000 100000\n"}, 1),
+        ({"sys/fs/cgroup/cpu.max": "garbage\n"}, None),
+        ({V1_QUOTA[0].format("cpu"): "-1\n", V1_QUOTA[1].format("cpu"): "100000\n"}, None),
+        ({V1_QUOTA[0].format("cpu"): "100000\n", V1_QUOTA[1].format("cpu"): "100000\n"}, 1),
+        ({V1_QUOTA[0].format("cpu,cpuacct"): "100000\n", V1_QUOTA[1].format("cpu,cpuacct"): "50000\n"}, 2),
+    ],
+)
+def test_cpus_are_those_of_the_affinity_within_the_quota(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], quota: int | None
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(64)))
+    assert cpus(machine(tmp_path, files)) == (quota or 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3})
+    assert cpus(machine(tmp_path, files)) == 1
+
+
 def test_this_machine_knows_its_memory() -> None:
     free = available_memory()
     assert free is None or free > 1 << 20
@@ -52,8 +79,12 @@ def test_a_rank_holds_its_share_of_the_state_and_its_own_activations() -> None:
     activations, logits = tokens * 3 * 64 * 22 * 4, tokens * 1_000 * 16
     expected = PROCESS_BYTES + 8 * parameters + activations + logits
     assert rank_bytes(model, training, 1_000, [40, 100, 60], 2) == expected
-    half = TrainSettings(micro_batch_rows=2, precision="bf16")
+    half = TrainSettings(micro_batch_rows=2, precision="bf16", bf16="native")
     assert rank_bytes(model, half, 1_000, [100], 2) == expected - activations // 2
+    # Emulated, as "auto" may come to, attention's tensors are fp32: 3 x 2 bytes more, and 4 for the output.
+    for setting in ("auto", "emulated"):
+        emulated = half.model_copy(update={"bf16": setting})
+        assert rank_bytes(model, emulated, 1_000, [100], 2) == expected - activations // 2 + tokens * 3 * 64 * 10
 
 
 def test_logits_beyond_what_is_held_at_once_cost_nothing_more() -> None:

@@ -5,6 +5,7 @@ STEPS are the steps after which to stop and build everything anew from the check
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -39,3 +40,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    # As trainer.worker ends: the interpreter's own end can abort over threads of closed connections.
+    sys.stdout.flush()
+    os._exit(0)

@@ -14,7 +14,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from shards.errors import IncompleteError
 from shards.store import hash_file
 from shards.training import ModelSettings, TrainSettings
-from trainer.checkpoint import Checkpoints, Progress
+from trainer.checkpoint import FORMAT, Checkpoints, Progress
 from trainer.sharding import distributed, shard
 
 MARKER = "COMMITTED.json"
@@ -128,13 +128,13 @@ def test_an_index_that_is_none_has_a_remedy(saved: Checkpoints, tmp_path: Path, 
 
 def test_another_format_is_refused(saved: Checkpoints, tmp_path: Path) -> None:
     path = tmp_path / "checkpoints/step-00000012/progress.json"
-    path.write_text(path.read_text().replace('"format": 2', '"format": 99'))
+    path.write_text(path.read_text().replace(f'"format": {FORMAT}', '"format": 99'))
     with pytest.raises(IncompleteError, match="another format") as caught:
         saved.progress("step-00000012")
     assert f"wrote it ({importlib.metadata.version('headrace')})" in caught.value.remedy
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 2}', '{"format": 1, "step": 3}'])
+@pytest.mark.parametrize("text", ["", "[]", "{}", f'{{"format": {FORMAT}}}', '{"format": 1, "step": 3}'])
 def test_a_progress_that_makes_no_sense_has_a_remedy(saved: Checkpoints, tmp_path: Path, text: str) -> None:
     path = tmp_path / "checkpoints/step-00000012/progress.json"
     path.write_text(text)

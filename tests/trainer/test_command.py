@@ -1,15 +1,13 @@
 from __future__ import annotations
 
-import signal
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from shards.errors import UserError
 from shards.lock import LOCK_FILE, locked
 from tests.trainer.synthetic_run import write_run, write_settings
-from trainer import command
+from trainer import command, launch
 from trainer.config import Job
 
 
@@ -20,36 +18,14 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONSAFEPATH", "1")
 
 
-def _failures(*codes: int) -> dict[int, SimpleNamespace]:
-    return {rank: SimpleNamespace(exitcode=code) for rank, code in enumerate(codes)}
-
-
-@pytest.mark.parametrize(
-    ("codes", "expected", "said"),
-    [
-        ((2, 2), 2, ""),
-        ((-signal.SIGTERM, 2), 2, ""),
-        ((1, -signal.SIGTERM), 1, ""),
-        ((-signal.SIGKILL, -signal.SIGTERM), 1, "rank 0 was ended by SIGKILL: most likely the machine ran out"),
-        ((1, -signal.SIGSEGV), 1, "rank 1 was ended by SIGSEGV"),
-        ((130, -signal.SIGTERM), 130, ""),
-        ((130, 2), 2, ""),
-    ],
-)
-def test_exit_codes(codes: tuple[int, ...], expected: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command._code(_failures(*codes)) == expected
-    err = capsys.readouterr().err
-    assert (said in err) if said else err == ""
-
-
 def test_a_finished_training_starts_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     started: list[list[str]] = []
-    monkeypatch.setattr(command, "_launch", lambda ranks, arguments: started.append(arguments) or 0)
+    monkeypatch.setattr(launch, "launch", lambda ranks, arguments: started.append(arguments) or 0)
     monkeypatch.setattr(command, "_gpus", lambda: 0)
     folder = write_run(tmp_path / "run")
-    Job.load(folder).mark_finished(11)
+    Job.load(folder).mark_finished(11, None)
     command.train(folder)
     assert started == []
     assert "is finished" in capsys.readouterr().out
@@ -61,7 +37,7 @@ def test_a_finished_training_starts_nothing(
 
 
 def test_a_folder_at_work_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "_launch", lambda ranks, arguments: pytest.fail("started"))
+    monkeypatch.setattr(launch, "launch", lambda ranks, arguments: pytest.fail("started"))
     folder = write_run(tmp_path / "run")
     # As the driver leaves it, at work: the message must not be that the run is to be run again.
     (folder / "digests.json").unlink()
@@ -74,7 +50,7 @@ def test_a_folder_at_work_is_left_alone(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_what_cannot_be_is_refused_before_ranks_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "_launch", lambda ranks, arguments: pytest.fail("started"))
+    monkeypatch.setattr(launch, "launch", lambda ranks, arguments: pytest.fail("started"))
     monkeypatch.setattr(command, "_gpus", lambda: 1)
     folder = write_run(tmp_path / "run")
     with pytest.raises(UserError, match="2 ranks do not fit on 1 GPU"):

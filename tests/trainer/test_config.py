@@ -10,7 +10,7 @@ import pytest
 from shards.errors import IncompleteError, UserError
 from shards.training import ModelSettings, TrainSettings, parse_settings
 from tests.trainer.synthetic_run import MODEL, TRAINING, finish, write_run, write_settings
-from trainer.config import _FREE, Job
+from trainer.config import _FREE, _SETTLED_LATER, Job
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +85,7 @@ def test_a_run_that_was_changed_and_killed_is_not_trained_on(tmp_path: Path) -> 
 OTHER_VALUES = {
     "seed": 1,
     "precision": "bf16",
+    "bf16": "emulated",
     "micro_batch_tokens": 256,
     "micro_batch_rows": 3,
     "beta1": 0.8,
@@ -103,13 +104,13 @@ OTHER_VALUES = {
 
 @pytest.mark.parametrize("name", TrainSettings.model_fields)
 def test_every_setting_that_changes_the_weights_is_part_of_the_identity(folder: Path, name: str) -> None:
-    job = Job.load(folder)
     change: dict[str, Any] = {name: OTHER_VALUES[name]}
     if name == "micro_batch_rows":
         change["micro_batch_tokens"] = None
-    other = replace(job, training=TrainSettings(**TRAINING | change))
+    base = TRAINING | ({"precision": "bf16"} if name == "bf16" else {})
+    job, other = (replace(Job.load(folder), training=TrainSettings(**settings)) for settings in (base, base | change))
     changed = {key for key in job.identity if job.identity[key] != other.identity[key]}
-    assert changed == (set() if name in _FREE else set(change))
+    assert changed == (set() if name in _FREE | _SETTLED_LATER else set(change))
 
 
 def test_identity_follows_model_and_vocabulary_and_no_default_spelt_out(folder: Path) -> None:
@@ -123,12 +124,28 @@ def test_identity_follows_model_and_vocabulary_and_no_default_spelt_out(folder: 
 
 def test_finished_is_of_this_very_job(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
-    Job.load(folder).mark_finished(11)
+    Job.load(folder).mark_finished(11, None)
     assert Job.load(folder).is_finished
     write_settings(folder, training={"weight_decay": 0.2})
     assert not Job.load(folder).is_finished
     Job.load(folder).remove_weights()
     assert not Job.load(folder).weights_path.exists()
+
+
+def test_what_bf16_auto_came_to_is_part_of_what_is_finished(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", training={"precision": "bf16"})
+    Job.load(folder).mark_finished(11, "emulated")
+    for setting, finished in (("auto", True), ("emulated", True), ("native", False)):
+        write_settings(folder, training={"precision": "bf16", "bf16": setting})
+        assert Job.load(folder).is_finished == finished
+        # It is compared by what it came to, not by what was said.
+        assert "bf16" not in Job.load(folder).identity
+
+
+def test_a_way_of_bf16_without_bf16_is_refused(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", training={"precision": "fp32", "bf16": "emulated"})
+    with pytest.raises(UserError, match='bf16 = "emulated" has no effect with precision = "fp32"'):
+        Job.load(folder)
 
 
 @pytest.mark.parametrize(

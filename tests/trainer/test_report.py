@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import io
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from trainer.report import Log, Screen
 
@@ -62,6 +65,29 @@ def test_plain_lines_are_few_and_show_first_and_last(capsys: pytest.CaptureFixtu
     assert out[0] == "step 1/1000  base (32 tokens)  loss 1.5000  lr 1.00e-03  norm 0.25  1,234 tokens/s"
     assert out[-1].startswith("step 1000/1000")
     assert 20 <= len(out) <= 22
+
+
+def test_it_says_once_when_training_ends_and_then_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = Screen(first_rank=True, steps=40, now=lambda: datetime(2026, 11, 30, 15, 41))
+    for step in range(1, 41):
+        screen.step(LINE | {"step": step}, 1.0, None if step < 4 else (40 - step) * 10.0)
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].endswith("1 tokens/s")
+    assert out[2] == "training ends in about 6 min 0 s, at 15:47"
+    assert out[3].endswith("1 tokens/s  6 min 0 s left")
+    assert sum("ends" in line for line in out) == 1
+    assert out[-1].endswith("1 tokens/s")
+
+
+def test_a_terminal_shows_what_is_left_beside_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    screen = Screen(first_rank=True, steps=10, now=lambda: datetime(2026, 11, 30, 15, 41))
+    screen._console = Console(file=io.StringIO(), force_terminal=True, width=160, highlight=False)
+    with screen.progress(0):
+        screen.step(LINE | {"step": 4}, 1.0, 90.0)
+    shown = screen._console.file.getvalue()  # type: ignore[attr-defined]
+    assert "training ends in about 1 min 30 s, at 15:42" in shown
+    assert "1 min 30 s left" in shown
 
 
 @pytest.mark.parametrize("steps", [1, 19, 20, 39, 41, 1_000])

@@ -1,0 +1,145 @@
+"""Starting the ranks of a training on this machine, and turning what becomes of them into an exit code.
+
+It does what ``torchrun --standalone`` does, in this process, with one message in place of its traceback.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+from shards.errors import UserError
+from trainer.stop import LAUNCHER
+
+INTERRUPTED: Final = 130
+NEVER_MET: Final = 3
+"""Exit code of a rank that could not join the others."""
+
+# How often a thread looks for work before it sleeps: for about 15 us, as libgomp itself does where it knows of more
+# threads than cores. Its default, some milliseconds, made a step 12 times slower beside two busy processes on two.
+_SPIN_COUNT: Final = "1000"
+
+_LOOPBACK: Final = "127.0.0.1"
+_LOOPBACK_SECONDS: Final = 5.0
+
+# Operations on the store that ranks meet at, in this very process. A busy machine may be slow to answer.
+_STORE_SECONDS: Final = 30
+
+# Ranks end after the step that they are in and write a checkpoint; then they are killed.
+_SECONDS_TO_STOP: Final = 180
+
+
+def launch(ranks: int, arguments: list[str]) -> int:
+    """Start ``trainer.worker`` on so many ranks, wait for their end, and return an exit code.
+
+    Raises:
+        UserError: if ranks cannot meet on this machine.
+    """
+    from torch.distributed.elastic.multiprocessing import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.elastic.rendezvous import RendezvousError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    require_loopback()
+    # Its reports of a rank's end would bury the rank's own message.
+    for name in ("torch.distributed.elastic", "torch.distributed.elastic.agent.server.api"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=ranks,
+        run_id="headrace",
+        rdzv_backend="c10d",
+        # An address and no name: a machine's own name may lead nowhere.
+        rdzv_endpoint=f"{_LOOPBACK}:0",
+        local_addr=_LOOPBACK,
+        # Told that the store is here, it is tried once and not waited for elsewhere.
+        rdzv_configs={"is_host": True, "read_timeout": _STORE_SECONDS},
+        max_restarts=0,
+        shutdown_timeout=_SECONDS_TO_STOP,
+    )
+    os.environ[LAUNCHER] = str(os.getpid())
+    try:
+        elastic_launch(config, sys.executable)("-m", "trainer.worker", *arguments)
+    except ChildFailedError as error:
+        return exit_code(error.failures)
+    except RendezvousError as error:
+        raise _cannot_meet(error.__cause__ or error) from error
+    except SignalException as error:
+        return 128 + int(error.sigval)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return 0
+
+
+def require_loopback() -> None:
+    """Check that a process can reach another on this machine, in seconds and not in the minutes that torch waits.
+
+    Raises:
+        UserError: if it cannot.
+    """
+    try:
+        with socket.create_server((_LOOPBACK, 0)) as server:
+            socket.create_connection(server.getsockname(), timeout=_LOOPBACK_SECONDS).close()
+    except OSError as error:
+        raise _cannot_meet(error) from error
+
+
+def _cannot_meet(error: BaseException) -> UserError:
+    said = str(error).strip().splitlines() or [type(error).__name__]
+    return UserError(
+        f"the ranks cannot reach each other on this machine ({said[0]})",
+        place=f"the loopback address {_LOOPBACK}",
+        remedy="Bring the loopback interface up ('ip link set lo up'), or let the firewall or sandbox allow it",
+    )
+
+
+def rank_environment(ranks: int, cores: int, given: Mapping[str, str]) -> tuple[dict[str, str], str | None]:
+    """Return the variables that ranks start with, beyond the ``given`` ones, and a note for the screen or None.
+
+    All ranks together get as many threads as there are cores, even where ``OMP_NUM_THREADS`` asks for more: threads
+    without a core of their own keep those waiting that have one.
+    """
+    # A rank must not import what lies in the user's folder under one of our names.
+    wanted = {"PYTHONSAFEPATH": "1"}
+    if interface := _loopback_interface():
+        wanted["GLOO_SOCKET_IFNAME"] = interface
+    if "OMP_WAIT_POLICY" not in given:
+        wanted["GOMP_SPINCOUNT"] = _SPIN_COUNT
+    own = {name: value for name, value in wanted.items() if name not in given}
+    most, asked = max(1, cores // ranks), given.get("OMP_NUM_THREADS", "")
+    threads = min(most, int(asked)) if asked.isdecimal() and int(asked) > 0 else most
+    note = None
+    if asked.isdecimal() and int(asked) > most:
+        note = f"OMP_NUM_THREADS is {asked}, but {ranks} rank(s) on {cores} core(s) take {threads} thread(s) each"
+    return {**own, "OMP_NUM_THREADS": str(threads)}, note
+
+
+def _loopback_interface() -> str:
+    """Return the name of the loopback interface, or nothing where it has another than the usual ones."""
+    names = {name for _, name in socket.if_nameindex()} if hasattr(socket, "if_nameindex") else set()
+    return next((name for name in ("lo", "lo0") if name in names), "")
+
+
+def exit_code(failures: Mapping[int, Any]) -> int:
+    """Return 2 where a rank found a mistake of the user's (the others were ended for it), 130 where stopped, else 1."""
+    codes = {rank: failure.exitcode for rank, failure in sorted(failures.items())}
+    for code in (2, INTERRUPTED):
+        if code in codes.values():
+            return code
+    if NEVER_MET in codes.values() and codes.get(0) != NEVER_MET:
+        # Rank 0, which speaks for all, met the others.
+        rank = next(rank for rank, code in codes.items() if code == NEVER_MET)
+        print(f"error: rank {rank} cannot join the other ranks", file=sys.stderr)
+    for rank, code in codes.items():
+        # A rank that failed said why; one that was killed could not. SIGTERM ends the ranks beside it.
+        if code < 0 and -code != signal.SIGTERM:
+            name = signal.Signals(-code).name
+            hint = ": most likely the machine ran out of memory" if -code == signal.SIGKILL else ""
+            print(f"error: rank {rank} was ended by {name}{hint}", file=sys.stderr)
+    return 1

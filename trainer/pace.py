@@ -1,0 +1,59 @@
+"""How fast a training goes, and so when it will end: for people only, never for what is computed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Final
+
+# The first step pays for warming up. An estimate needs a few more, or one that took long enough to be representative.
+_FIRST_STEPS: Final = 3
+_FIRST_SECONDS: Final = 10.0
+
+_WINDOW_STEPS: Final = 200
+"""Steps that the pace is taken over: evaluations and checkpoints count in, a stage with another context soon shows."""
+
+
+class Pace:
+    """Seconds per token over the last steps, and the time left at that pace."""
+
+    def __init__(self, end_tokens: int, clock: Callable[[], float]) -> None:
+        """Begin to count.
+
+        Args:
+            end_tokens: row slots served when training ends.
+            clock: seconds, from any origin.
+        """
+        self._end_tokens, self._clock = end_tokens, clock
+        self._steps: deque[tuple[int, float]] = deque(maxlen=_WINDOW_STEPS + 1)
+
+    def note(self, tokens: int) -> None:
+        """Note that a step has ended, with so many row slots served by now."""
+        self._steps.append((tokens, self._clock()))
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds until the end, None while too little was measured."""
+        if len(self._steps) < 2:
+            return None
+        (first_tokens, begun), (tokens, now) = self._steps[0], self._steps[-1]
+        seconds = now - begun
+        if seconds <= 0 or (len(self._steps) <= _FIRST_STEPS and seconds < _FIRST_SECONDS):
+            return None
+        return (self._end_tokens - tokens) * seconds / (tokens - first_tokens)
+
+
+def shown_seconds(seconds: float) -> str:
+    """Return a duration for people, in its two largest units: ``45 s``, ``1 min 32 s``, ``3 h 5 min``, ``2 d 4 h``."""
+    whole = round(seconds)
+    for size, unit, lesser_size, lesser in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            return f"{whole // size} {unit} {whole % size // lesser_size} {lesser}"
+    return f"{whole} s"
+
+
+def shown_end(seconds: float, now: datetime) -> str:
+    """Return the time of day that is ``seconds`` after ``now``, with its date where that is another day."""
+    end = now + timedelta(seconds=seconds)
+    return f"{end:%H:%M}" if end.date() == now.date() else f"{end:%Y-%m-%d %H:%M}"
