@@ -7,36 +7,27 @@ local parallel modes lose elements silently (two threads flush one buffer withou
 from __future__ import annotations
 
 import contextlib
-import difflib
 import multiprocessing
 import os
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
-from apache_beam.runners.runner import create_runner
 
+from pipelines.beam_options import BeamOptions
 from pipelines.passes.base import Pass
 from pipelines.step import take_noted
 from pipelines.workspace import Run
-from shards.errors import UserError
 
 POLL_SECONDS = 0.5
-ENDPOINT_SECONDS = 10.0
-
-# Beam's names for the runner of this machine. All are pinned to the last: DirectRunner itself first tries to download
-# Prism, and falls back from one runner to another by running the pipeline again.
-_LOCAL_RUNNERS = ("DirectRunner", "SwitchingDirectRunner", "BundleBasedDirectRunner", "FnApiRunner")
 
 # Zero makes every element flush at once from the writer's own thread: a timer's flush without its lock loses data
 # (2.77).
@@ -152,7 +143,6 @@ class BeamRunner:
     """Any Beam runner, by its own options, such as ``--runner=PrismRunner`` or ``--runner=PortableRunner``."""
 
     def __init__(self, options: Sequence[str]) -> None:
-        _check_reachable(options)
         self._options = list(options)
 
     def __enter__(self) -> BeamRunner:
@@ -203,98 +193,8 @@ def _polling(poll: Callable[[], None]) -> Iterator[None]:
         thread.join()
 
 
-def check_options(options: Sequence[str]) -> None:
-    """Refuse what would lose data or not run at all.
-
-    Raises:
-        UserError: for Beam's local parallel modes, and for options without a runner.
-    """
-    joined, place = " ".join(options), _place(options)
-    if "multi_threading" in joined or "multi_processing" in joined or "direct_num_workers" in joined:
-        raise UserError(
-            "Beam's own local parallel modes lose data silently in this version",
-            place=place,
-            remedy="Use headrace's own --workers N",
-        )
-    if not any(option.startswith("--runner") for option in options):
-        raise UserError(
-            "options for Beam without a runner",
-            place=place,
-            remedy="Add --runner=NAME, or leave them out",
-        )
-
-
-def is_local(options: Sequence[str]) -> bool:
-    """Tell whether Beam's options name the runner of this machine, under any of its names."""
-    name = str(_values(options).get("runner") or "").rpartition(".")[2].lower()
-    return any(name in (known.lower(), known.lower().removesuffix("runner")) for known in _LOCAL_RUNNERS)
-
-
-def _values(options: Sequence[str]) -> dict[str, Any]:
-    """Return Beam's options by name, with those that Beam does not know."""
-    values: dict[str, Any] = PipelineOptions(list(options)).get_all_options(retain_unknown_options=True)
-    return values
-
-
-def _require_known(options: Sequence[str]) -> None:
-    """Refuse options that Beam would leave out with a warning.
-
-    Raises:
-        UserError: naming the first, and the nearest that there is.
-    """
-    known = PipelineOptions([]).get_all_options()
-    for name in _values(options):
-        if name not in known:
-            raise UserError(
-                f"Beam has no option --{name}",
-                place=_place(options),
-                remedy=f"Did you mean --{difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]}?",
-            )
-
-
-def _place(options: Sequence[str]) -> str:
-    return f"after --: {' '.join(options)}"
-
-
-def _check_reachable(options: Sequence[str]) -> None:
-    """Refuse a runner that Beam does not know, and a job server that does not listen: both would fail late, or hang.
-
-    Raises:
-        UserError: naming it.
-    """
-    values, place = _values(options), _place(options)
-    try:
-        create_runner(values["runner"])
-    except (ValueError, ImportError, AttributeError) as error:
-        raise UserError(
-            f"Beam knows no runner {values['runner']!r}", place=place, remedy="Name one of Beam's, such as PrismRunner"
-        ) from error
-    location = values.get("prism_location")
-    if location and "://" not in location and not os.access(location, os.X_OK):
-        raise UserError(f"there is no program {location!r}", place=place, remedy="Mend --prism_location")
-    endpoint = values.get("job_endpoint")
-    if endpoint and endpoint != "embed":
-        host, _, port = endpoint.rpartition(":")
-        try:
-            socket.create_connection((host, int(port)), timeout=ENDPOINT_SECONDS).close()
-        except (OSError, ValueError) as error:
-            raise UserError(
-                f"no job server answers at {endpoint!r} ({error})",
-                place=place,
-                remedy="Start it, or mend --job_endpoint",
-            ) from error
-
-
-def make_runner(workers: int, options: Sequence[str]) -> LocalRunner | BeamRunner:
-    """Return the runner that a command line asks for.
-
-    Raises:
-        UserError: if Beam's options name no runner, one that cannot be had, or one that loses data.
-    """
-    if not options:
+def make_runner(workers: int, options: BeamOptions | None) -> LocalRunner | BeamRunner:
+    """Return the runner that a command line asks for: headrace's own, unless Beam's options name another."""
+    if options is None:
         return LocalRunner(workers)
-    check_options(options)
-    if not is_local(options):
-        return BeamRunner(options)
-    _require_known(options)
-    return LocalRunner(workers, options)
+    return LocalRunner(workers, options.arguments) if options.is_local else BeamRunner(options.arguments)

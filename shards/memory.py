@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -43,12 +42,21 @@ def rank_bytes(
     compute = 2 if training.precision == "bf16" else 4
     state = training.bytes_per_parameter(ranks) * model.parameters(vocabulary)
     tokens = max(training.rows_per_micro_batch(context) * context for context in contexts)
-    # Whether "auto" comes to emulation is known where training starts: the larger is counted.
-    emulated = training.precision == "bf16" and training.bf16 != "native"
-    values = _ACTIVATION_VALUES * compute + (_EMULATED_ATTENTION_BYTES if emulated else 0)
-    activations = tokens * model.layers * model.width * values
+    activations = tokens * model.layers * model.width * _ACTIVATION_VALUES * compute
     logits = min(tokens * vocabulary, MAX_LOGITS) * _LOGIT_BYTES
-    return int(state + activations + logits) + PROCESS_BYTES
+    # Whether "auto" comes to emulation is known where training starts: the larger is counted.
+    emulation = 0
+    if training.precision == "bf16" and training.bf16 != "native":
+        emulation = _emulation_bytes(model, vocabulary, tokens)
+    return int(state + activations + logits) + emulation + PROCESS_BYTES
+
+
+def _emulation_bytes(model: ModelSettings, vocabulary: int, tokens: int) -> int:
+    """Return what emulating bf16 takes beyond native bf16: what attention keeps, and one product's fp32 tensors."""
+    kept = tokens * model.layers * model.width * _EMULATED_ATTENTION_BYTES
+    weight = model.width * max(vocabulary, model.hidden_width)
+    # A weight's copy and gradient; inputs, outputs and their gradients.
+    return kept + 4 * (2 * weight + 2 * tokens * (model.width + model.hidden_width))
 
 
 def available_memory(root: Path = Path("/")) -> int | None:
@@ -115,12 +123,15 @@ def cpus(root: Path = Path("/")) -> int:
 
     Threads beyond a container's quota do not run beside each other; they wait, and use the quota up by waiting.
 
+    The quota is that of the group at the root, as a container sees its own.
+
     Args:
         root: where ``sys`` is.
     """
+    # Rounded down: the thread beyond the quota would be the one that the others wait for.
     mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = _cpu_quota(root / "sys/fs/cgroup")
-    return mine if quota is None else max(1, min(mine, math.ceil(quota)))
+    return mine if quota is None else max(1, min(mine, int(quota)))
 
 
 def _cpu_quota(base: Path) -> float | None:

@@ -109,11 +109,12 @@ class TrainSettings(_Strict):
             raise ValueError("give micro_batch_tokens or micro_batch_rows, not both")
         return self
 
-    @pydantic.model_validator(mode="after")
-    def _bf16_has_an_effect(self) -> TrainSettings:
-        if self.bf16 != "auto" and self.precision != "bf16":
-            raise ValueError(f'bf16 = "{self.bf16}" has no effect with precision = "{self.precision}"')
-        return self
+    @pydantic.field_validator("bf16")
+    @classmethod
+    def _has_an_effect(cls, setting: Bf16Setting, info: pydantic.ValidationInfo) -> Bf16Setting:
+        if setting != "auto" and info.data.get("precision") == "fp32":
+            raise ValueError('it has no effect with precision = "fp32": leave it out, or set precision = "bf16"')
+        return setting
 
     def rows_per_micro_batch(self, context_tokens: int) -> int:
         """Give the rows of one micro-batch at a context length."""

@@ -1,13 +1,14 @@
 """bf16 products on any processor: by its own instructions, or emulated through fp32.
 
-A CPU without bf16 instructions multiplies bf16 matrices 10 to 100 times slower than fp32 ones. *Emulated* means that
-the operands are bf16, their products are summed in fp32 by the fp32 kernels, and the result is rounded to bf16: what
-the instructions do, at the price of fp32. Which of the two is used follows from what the processor can do, never from a
-clock, and a training keeps to one of them from its first step to its last.
+A CPU without bf16 instructions multiplies bf16 matrices slower than fp32 ones: 2 times with AVX-512, 10 to 100 times
+without. *Emulated* means that the operands are bf16, their products are summed in fp32 by the fp32 kernels, and the
+result is rounded to bf16: what the instructions do, at the price of fp32. Which of the two is used follows from what
+the processor can do, never from a clock, and a training keeps the mode that it began with.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,27 +20,31 @@ from torch import Tensor, nn
 from shards.errors import UserError
 from shards.training import Bf16, Bf16Setting
 
-_EXACT: Final = "operands rounded to bf16, products summed in fp32"
+# Limits on oneDNN under which it says that it takes bf16, and has no instructions for it.
+_ISA_WITHOUT_BF16: Final = ("AVX512_CORE", "AVX512_CORE_VNNI")
+
+_EMULATION: Final = "operands rounded to bf16, products summed in fp32"
 
 
 @dataclass(frozen=True)
-class Choice:
+class Bf16Choice:
     """How a training computes in bf16, and why, for the line that it starts with."""
 
-    way: Bf16
+    mode: Bf16
     why: str
 
     @property
     def line(self) -> str:
         """What the screen says."""
-        return f"bf16: {self.way} ({self.why})" + (f"; {_EXACT}" if self.way == "emulated" else "")
+        return f"bf16: {self.mode} ({self.why})" + (f"; {_EMULATION}" if self.mode == "emulated" else "")
 
 
 def has_bf16(device: torch.device) -> bool:
     """Tell whether a device multiplies bf16 matrices by instructions of its own that torch may use.
 
-    oneDNN says yes of every processor with AVX-512, but without the bf16 instructions its bf16 products take twice as
-    long as fp32 ones; so the processor has to have them, and torch's own kernels must not be held to an older one.
+    oneDNN says yes for every processor with AVX-512, but without the bf16 instructions its bf16 products take twice as
+    long as fp32 ones. So the processor has to have them, and neither oneDNN nor torch may be held to an older one by
+    ``ONEDNN_MAX_CPU_ISA`` or ``ATEN_CPU_CAPABILITY``.
     """
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
@@ -54,24 +59,25 @@ def has_bf16(device: torch.device) -> bool:
 
 def _onednn_takes_bf16() -> bool:
     available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    return available and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    held_to = os.environ.get("ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", ""))
+    return available and held_to.upper() not in _ISA_WITHOUT_BF16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def choose_bf16(
     setting: Bf16Setting,
     recorded: Bf16 | None,
     device: torch.device,
-    place: str,
-    has: Callable[[torch.device], bool] = has_bf16,
-) -> Choice:
+    folder: str,
+    supports: Callable[[torch.device], bool] = has_bf16,
+) -> Bf16Choice:
     """Choose how a training computes in bf16.
 
     Args:
         setting: ``training.bf16``.
         recorded: what the checkpoint that it resumes from was trained with; None for a fresh training.
         device: where it computes.
-        place: of the checkpoint, for messages.
-        has: tells whether a device has bf16 instructions.
+        folder: of the run, for messages.
+        supports: tells whether a device has bf16 instructions.
 
     Raises:
         UserError: if the checkpoint was trained the other way, or by instructions that this device lacks.
@@ -80,22 +86,26 @@ def choose_bf16(
         if recorded not in (None, setting):
             raise UserError(
                 f"the checkpoint was trained with {recorded} bf16, and training.bf16 asks for {setting}",
-                place=place,
-                remedy=f'Set training.bf16 = "{recorded}" or "auto" to resume it, or start again with --fresh',
+                place=f"{folder}/checkpoints",
+                remedy=f'Resume with training.bf16 = "{recorded}" or "auto" in the recipe, or start again with '
+                f"'headrace train {folder} --fresh'",
             )
-        return Choice(setting, "training.bf16 asks for it")
-    if recorded == "native" and not has(device):
+        slow = setting == "native" and not supports(device)
+        why = f", and is slow: {_name(device)} has no bf16 instructions" if slow else ""
+        return Bf16Choice(setting, f"training.bf16 asks for it{why}")
+    if recorded == "native" and not supports(device):
         raise UserError(
             f"the checkpoint was trained with native bf16, and {_name(device)} has no bf16 instructions",
-            place=place,
-            remedy="Resume it on a processor that has them, start again with --fresh, or accept a training that is "
-            'tens of times slower with training.bf16 = "native"',
+            place=f"{folder}/checkpoints",
+            remedy="Resume it on a processor that has them, start again with "
+            f"'headrace train {folder} --fresh', or accept much slower training with "
+            f"'headrace run RECIPE --out {folder} training.bf16=native'",
         )
     if recorded is not None:
-        return Choice(recorded, "as in the checkpoint")
-    if has(device):
-        return Choice("native", f"{_name(device)} has bf16 instructions")
-    return Choice("emulated", f"{_name(device)} has no bf16 instructions")
+        return Bf16Choice(recorded, "as in the checkpoint")
+    if supports(device):
+        return Bf16Choice("native", f"{_name(device)} has bf16 instructions")
+    return Bf16Choice("emulated", f"{_name(device)} has no bf16 instructions")
 
 
 def _name(device: torch.device) -> str:
@@ -105,7 +115,10 @@ def _name(device: torch.device) -> str:
 
 
 class Linear(nn.Linear):
-    """A product with a weight and nothing added, in the dtype of its input; bf16 emulated where that is asked for."""
+    """A product with a weight and nothing added, in the dtype of its input.
+
+    With ``emulate_bf16`` input and weight have to be bf16.
+    """
 
     def __init__(self, inputs: int, outputs: int, *, emulate_bf16: bool) -> None:
         super().__init__(inputs, outputs, bias=False)
@@ -120,10 +133,11 @@ class Linear(nn.Linear):
 
 
 class _EmulatedProduct(torch.autograd.Function):
-    """``states @ weight.T`` of bf16 tensors through fp32, its three products alike; it keeps the bf16 tensors only."""
+    """``states @ weight.T`` of bf16 tensors through fp32, forward and backward; what it keeps is bf16."""
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, weight: Tensor) -> Tensor:
+        assert states.dtype == weight.dtype == torch.bfloat16
         ctx.save_for_backward(states, weight)
         return F.linear(states.float(), weight.float()).to(torch.bfloat16)
 

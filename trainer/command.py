@@ -23,7 +23,7 @@ def train(
     stop_after_steps: Annotated[int | None, typer.Option(min=1, help="Save and stop after so many more steps.")] = None,
     verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Check every byte of the shards first.")] = True,
 ) -> None:
-    """Train on a finished run's shards, going on from the last checkpoint.
+    """Train on a finished run's shards, resuming from the last checkpoint.
 
     Writes train-log.jsonl (losses per step and domain), checkpoints/ and, at the end, weights/ into DIR. Ctrl-C ends it
     after the step that it is in, with a checkpoint.

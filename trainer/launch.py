@@ -17,7 +17,7 @@ from shards.errors import UserError
 from trainer.stop import LAUNCHER
 
 INTERRUPTED: Final = 130
-NEVER_MET: Final = 3
+RENDEZVOUS_FAILED: Final = 3
 """Exit code of a rank that could not join the others."""
 
 # How often a thread looks for work before it sleeps: for about 15 us, as libgomp itself does where it knows of more
@@ -35,7 +35,7 @@ _SECONDS_TO_STOP: Final = 180
 
 
 def launch(ranks: int, arguments: list[str]) -> int:
-    """Start ``trainer.worker`` on so many ranks, wait for their end, and return an exit code.
+    """Start ``python -m trainer`` on so many ranks, wait for their end, and return an exit code.
 
     Raises:
         UserError: if ranks cannot meet on this machine.
@@ -55,7 +55,7 @@ def launch(ranks: int, arguments: list[str]) -> int:
         nproc_per_node=ranks,
         run_id="headrace",
         rdzv_backend="c10d",
-        # An address and no name: a machine's own name may lead nowhere.
+        # An address, not a name: the host name may not resolve.
         rdzv_endpoint=f"{_LOOPBACK}:0",
         local_addr=_LOOPBACK,
         # Told that the store is here, it is tried once and not waited for elsewhere.
@@ -65,7 +65,7 @@ def launch(ranks: int, arguments: list[str]) -> int:
     )
     os.environ[LAUNCHER] = str(os.getpid())
     try:
-        elastic_launch(config, sys.executable)("-m", "trainer.worker", *arguments)
+        elastic_launch(config, sys.executable)("-m", "trainer", *arguments)
     except ChildFailedError as error:
         return exit_code(error.failures)
     except RendezvousError as error:
@@ -102,26 +102,32 @@ def _cannot_meet(error: BaseException) -> UserError:
 def rank_environment(ranks: int, cores: int, given: Mapping[str, str]) -> tuple[dict[str, str], str | None]:
     """Return the variables that ranks start with, beyond the ``given`` ones, and a note for the screen or None.
 
-    All ranks together get as many threads as there are cores, even where ``OMP_NUM_THREADS`` asks for more: threads
-    without a core of their own keep those waiting that have one.
+    The ranks' threads together are as many as there are cores, though each rank has one at least; that holds even where
+    ``OMP_NUM_THREADS`` asks for more, because threads without a core of their own hold up the threads that have one.
     """
-    # A rank must not import what lies in the user's folder under one of our names.
-    wanted = {"PYTHONSAFEPATH": "1"}
-    if interface := _loopback_interface():
-        wanted["GLOO_SOCKET_IFNAME"] = interface
+    # A rank must not import what lies in the user's folder under one of our names. torch's own warnings would bury its
+    # message.
+    wanted = {"PYTHONSAFEPATH": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
     if "OMP_WAIT_POLICY" not in given:
         wanted["GOMP_SPINCOUNT"] = _SPIN_COUNT
     own = {name: value for name, value in wanted.items() if name not in given}
-    most, asked = max(1, cores // ranks), given.get("OMP_NUM_THREADS", "")
+    if interface := _loopback_interface():
+        # Not the user's: an interface for several machines, while these ranks are all on one.
+        own["GLOO_SOCKET_IFNAME"] = interface
+    most = max(1, cores // ranks)
+    # The first of a list is for the outermost level, the only one here.
+    asked = given.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     threads = min(most, int(asked)) if asked.isdecimal() and int(asked) > 0 else most
     note = None
-    if asked.isdecimal() and int(asked) > most:
+    if ranks > cores:
+        note = f"{ranks} ranks share {cores} core(s), so each waits for the others; --ranks {cores} is as quick"
+    elif asked.isdecimal() and int(asked) > threads:
         note = f"OMP_NUM_THREADS is {asked}, but {ranks} rank(s) on {cores} core(s) take {threads} thread(s) each"
     return {**own, "OMP_NUM_THREADS": str(threads)}, note
 
 
 def _loopback_interface() -> str:
-    """Return the name of the loopback interface, or nothing where it has another than the usual ones."""
+    """Return the name of the loopback interface, empty if it is an unusual one."""
     names = {name for _, name in socket.if_nameindex()} if hasattr(socket, "if_nameindex") else set()
     return next((name for name in ("lo", "lo0") if name in names), "")
 
@@ -132,10 +138,10 @@ def exit_code(failures: Mapping[int, Any]) -> int:
     for code in (2, INTERRUPTED):
         if code in codes.values():
             return code
-    if NEVER_MET in codes.values() and codes.get(0) != NEVER_MET:
-        # Rank 0, which speaks for all, met the others.
-        rank = next(rank for rank, code in codes.items() if code == NEVER_MET)
-        print(f"error: rank {rank} cannot join the other ranks", file=sys.stderr)
+    for rank, code in codes.items():
+        if code == RENDEZVOUS_FAILED:
+            print(f"error: {_recorded(failures[rank].message)}", file=sys.stderr)
+            return 1
     for rank, code in codes.items():
         # A rank that failed said why; one that was killed could not. SIGTERM ends the ranks beside it.
         if code < 0 and -code != signal.SIGTERM:
@@ -143,3 +149,9 @@ def exit_code(failures: Mapping[int, Any]) -> int:
             hint = ": most likely the machine ran out of memory" if -code == signal.SIGKILL else ""
             print(f"error: rank {rank} was ended by {name}{hint}", file=sys.stderr)
     return 1
+
+
+def _recorded(message: str | dict[str, Any]) -> str:
+    """Return what a rank recorded for the launcher to say, once for all ranks: elastic puts the class before it."""
+    text: str = message if isinstance(message, str) else message["message"]
+    return text.partition(": ")[2]

@@ -18,7 +18,7 @@ from shards.reader import ShardSet
 from shards.schedule import Intervention, Point, Schedule
 from shards.training import Bf16
 from trainer.attention import choose_way
-from trainer.bf16 import Choice, choose_bf16
+from trainer.bf16 import Bf16Choice, choose_bf16
 from trainer.checkpoint import Checkpoints, Found, Progress
 from trainer.config import Job
 from trainer.evaluate import HeldOut
@@ -61,7 +61,8 @@ class Trainer:
             fresh: remove checkpoints and start again.
 
         Raises:
-            UserError: if the checkpoint belongs to another model, schedule or other shards.
+            UserError: if the checkpoint belongs to another model, schedule or other shards, or was trained with bf16
+                products computed otherwise.
         """
         self._job, self._clock = job, clock
         self._rank, self._ranks = dist.get_rank(), dist.get_world_size()
@@ -74,7 +75,7 @@ class Trainer:
         self._schedule = self._counted(progress)
         self.screen = Screen(self._rank == 0, self._schedule.steps)
         self.bf16 = self._choose_bf16(progress)
-        emulates = self.bf16_way == "emulated"
+        emulates = self.bf16_mode == "emulated"
         self.sharding = shard(job.model, job.training, job.vocabulary, mesh, emulate_bf16=emulates)
         sharers = None if is_replicated(self.sharding) else mesh.get_group()
         self.optimizer = ShardedAdamW(self.sharding.masters, job.training, sharers)
@@ -89,9 +90,9 @@ class Trainer:
         self._stream = Stream(self._shards, self._schedule, job.training.seed, state=state)
 
     @property
-    def bf16_way(self) -> Bf16 | None:
+    def bf16_mode(self) -> Bf16 | None:
         """How bf16 products are computed; None in fp32."""
-        return None if self.bf16 is None else self.bf16.way
+        return None if self.bf16 is None else self.bf16.mode
 
     @property
     def finished(self) -> bool:
@@ -117,13 +118,13 @@ class Trainer:
             )
         return progress
 
-    def _choose_bf16(self, progress: Progress | None) -> Choice | None:
+    def _choose_bf16(self, progress: Progress | None) -> Bf16Choice | None:
         """Choose how bf16 products are computed, on one rank for all; None in fp32."""
         training, recorded = self._job.training, None if progress is None else progress.bf16
         if training.precision != "bf16":
             return None
-        place = str(self._job.checkpoints_path)
-        return from_first(lambda: choose_bf16(training.bf16, recorded, self._device, place))
+        folder = str(self._job.folder)
+        return from_first(lambda: choose_bf16(training.bf16, recorded, self._device, folder))
 
     def _counted(self, progress: Progress | None) -> Schedule:
         """Give the schedule with its true length: counted once, on one rank; a checkpoint remembers it."""
@@ -143,7 +144,7 @@ class Trainer:
         self.optimizer.set_steps(progress.updates)
         self.interventions = tuple(Intervention.model_validate(change) for change in progress.interventions)
         self.step = self._saved_step = progress.step
-        self.screen.say(f"going on from checkpoint {name}")
+        self.screen.say(f"resuming from checkpoint {name}")
 
     def _tensors(self) -> dict[str, Tensor]:
         masters = self.sharding.masters
@@ -168,7 +169,7 @@ class Trainer:
         with ExitStack() as stack:
             log = stack.enter_context(Log(self._job.log_path, self.step)) if writes else None
             timings = stack.enter_context(Log(self._job.timings_path, self.step)) if writes else None
-            stack.enter_context(self.screen.progress(self.step))
+            stack.enter_context(self.screen.progress(self.step, end))
             if log is not None and self.step == 0:
                 log.write(self._start())
             pace = Pace(self._schedule.tokens_before(end), self._clock)
@@ -180,7 +181,7 @@ class Trainer:
 
     def _start(self) -> dict[str, Any]:
         """Return the first line of the log: what two trainings that are compared must share besides their settings."""
-        return {"kind": "start", "step": 0, "precision": self._job.training.precision, "bf16": self.bf16_way}
+        return {"kind": "start", "step": 0, "precision": self._job.training.precision, "bf16": self.bf16_mode}
 
     def _advance(self, log: Log | None, timings: Log | None, pace: Pace) -> None:
         """Do one step with all that belongs to it."""
@@ -193,8 +194,8 @@ class Trainer:
         if log is not None and timings is not None:
             log.write(line)
             timings.write({"step": self.step, "seconds": round(seconds, 6), "tokens_per_second": round(speed, 1)})
-        pace.note(point.tokens + point.batch_tokens)
         if not point.skipped:
+            pace.note(point.tokens + point.batch_tokens)
             self.screen.step(line, speed, pace.seconds_left)
         if self._is_evaluation_due(point):
             losses = self._evaluate(point)
@@ -249,7 +250,7 @@ class Trainer:
         expected = math.log(self._job.vocabulary)
         if abs(loss - expected) <= _FIRST_LOSS_TOLERANCE:
             self.screen.say(
-                f"first loss {loss:.4f}, near ln(vocabulary) = {expected:.4f}, as of a model that knows nothing"
+                f"first loss {loss:.4f}, near ln(vocabulary) = {expected:.4f}, as expected of an untrained model"
             )
         else:
             self.screen.say(
@@ -279,7 +280,7 @@ class Trainer:
             updates=self.optimizer.steps,
             stream=self._stream.state(),
             identity=self._job.identity,
-            bf16=self.bf16_way,
+            bf16=self.bf16_mode,
             interventions=[change.model_dump(mode="json") for change in self.interventions],
             last_stage_steps=self._schedule.stages[-1].steps if self._schedule.fitted else None,
         )

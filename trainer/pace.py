@@ -11,12 +11,17 @@ from typing import Final
 _FIRST_STEPS: Final = 3
 _FIRST_SECONDS: Final = 10.0
 
+_NEAR_SECONDS: Final = 600.0
+
 _WINDOW_STEPS: Final = 200
-"""Steps that the pace is taken over: evaluations and checkpoints count in, a stage with another context soon shows."""
+"""Steps that the pace is taken over: enough to smooth it, few enough that a stage with another context soon shows."""
 
 
 class Pace:
-    """Seconds per token over the last steps, and the time left at that pace."""
+    """Seconds per token over the last steps, and the time left at that pace.
+
+    Evaluations and checkpoints between steps count in; what comes after the last step does not.
+    """
 
     def __init__(self, end_tokens: int, clock: Callable[[], float]) -> None:
         """Begin to count.
@@ -54,6 +59,7 @@ def shown_seconds(seconds: float) -> str:
 
 
 def shown_end(seconds: float, now: datetime) -> str:
-    """Return the time of day that is ``seconds`` after ``now``, with its date where that is another day."""
+    """Return the time of day ``seconds`` after ``now``: with seconds where it is near, with its date if another day."""
     end = now + timedelta(seconds=seconds)
-    return f"{end:%H:%M}" if end.date() == now.date() else f"{end:%Y-%m-%d %H:%M}"
+    time = f"{end:%H:%M:%S}" if seconds < _NEAR_SECONDS else f"{end:%H:%M}"
+    return time if end.date() == now.date() else f"{end:%Y-%m-%d} {time}"

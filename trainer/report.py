@@ -12,6 +12,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Column
 
 from shards.store import Store
 from trainer.pace import shown_end, shown_seconds
@@ -64,25 +65,28 @@ class Screen:
 
     def __init__(self, first_rank: bool, steps: int, now: Callable[[], datetime] = datetime.now) -> None:
         """Show a training of so many steps; ``now`` tells the time of day, local."""
-        self._now, self._told_end = now, False
+        self._now, self._told_end, self._end = now, False, steps
         self._console = Console(quiet=not first_rank, highlight=False, soft_wrap=True)
         self._steps, self._every = steps, max(1, -(-steps // _PLAIN_LINES))
         self._bar: Progress | None = None
 
     @contextmanager
-    def progress(self, done: int) -> Iterator[None]:
-        """Show a bar while training runs, where there is a terminal."""
+    def progress(self, done: int, end: int) -> Iterator[None]:
+        """Show a bar, where there is a terminal, while training runs from step ``done`` to ``end``."""
+        self._end = end
         if not (self._console.is_terminal and sys.stdout.isatty()) or self._console.quiet:
             yield
             return
         columns = (
             TextColumn("training"),
-            BarColumn(),
+            BarColumn(bar_width=12),
             MofNCompleteColumn(),
-            TextColumn("{task.description}"),
+            TextColumn("{task.fields[left]}"),
+            # The one that gives way on a narrow terminal.
+            TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
         )
-        with Progress(*columns, console=self._console) as self._bar:
-            self._bar.add_task("", total=self._steps, completed=done)
+        with Progress(*columns, console=self._console, expand=True) as self._bar:
+            self._bar.add_task("", total=self._steps, completed=done, left="")
             yield
         self._bar = None
 
@@ -93,23 +97,23 @@ class Screen:
     def step(self, line: Mapping[str, Any], tokens_per_second: float, seconds_left: float | None = None) -> None:
         """Show a finished step, and when training will end as soon as that is known."""
         self._tell_end(seconds_left)
-        text = (
-            f"loss {line['loss']:.4f}  lr {line['learning_rate']:.2e}  norm {line['gradient_norm']:.2f}  "
-            f"{tokens_per_second:,.0f} tokens/s"
-        )
-        if seconds_left:
-            text += f"  {shown_seconds(seconds_left)} left"
+        loss, speed = f"loss {line['loss']:.4f}", f"{tokens_per_second:,.0f} tokens/s"
+        left = f"{shown_seconds(seconds_left)} left" if seconds_left else ""
         if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=line["step"], description=f"{line['stage']}  {text}")
-        elif line["step"] == 1 or line["step"] % self._every == 0 or line["step"] == self._steps:
-            self.say(f"step {line['step']}/{self._steps}  {line['stage']} ({line['context_tokens']} tokens)  {text}")
+            text = f"{line['stage']}  {loss}  {speed}"
+            self._bar.update(self._bar.task_ids[0], completed=line["step"], description=text, left=left)
+        elif line["step"] == 1 or line["step"] % self._every == 0 or line["step"] == self._end:
+            rate = f"lr {line['learning_rate']:.2e}  norm {line['gradient_norm']:.2f}"
+            where = f"step {line['step']}/{self._steps}  {line['stage']} ({line['context_tokens']} tokens)"
+            self.say(f"{where}  {loss}  {rate}  {speed}  {left}".rstrip())
 
     def _tell_end(self, seconds_left: float | None) -> None:
         """Say once when training will end; from then on every line says how much is left."""
         if not seconds_left or self._told_end:
             return
         self._told_end = True
-        self.say(f"training ends in about {shown_seconds(seconds_left)}, at {shown_end(seconds_left, self._now())}")
+        what = "training ends" if self._end == self._steps else f"training stops after step {self._end}"
+        self.say(f"{what} in about {shown_seconds(seconds_left)}, at {shown_end(seconds_left, self._now())}")
 
     def losses(self, title: str, by_domain: Mapping[str, tuple[float, int]]) -> None:
         """Print a loss per domain."""

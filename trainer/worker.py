@@ -1,4 +1,4 @@
-"""One rank of a training: ``torchrun --nproc-per-node N -m trainer.worker DIR``. ``headrace train`` starts these.
+"""One rank of a training, as ``headrace train`` or ``torchrun --nproc-per-node N -m trainer DIR`` starts it.
 
 Exit codes: 0 for success, 1 for a failure, 2 for a mistake of the user's, which rank 0 prints, 3 where it could not
 join the other ranks, 130 where a signal ended it: after the step that it was in, with a checkpoint.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,25 +18,26 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
 from shards.errors import UserError
 from shards.lock import LOCK_FILE, locked
 from shards.reader import ShardSet
 from trainer.config import Job
 from trainer.export import export, transformers_config
-from trainer.launch import INTERRUPTED, NEVER_MET
+from trainer.launch import INTERRUPTED, RENDEZVOUS_FAILED
 from trainer.loop import DivergedError, Trainer
-from trainer.stop import Stop
+from trainer.stop import LAUNCHER, Stop
 from trainer.together import on_each
 
 
-class NeverMetError(RuntimeError):
+class RendezvousFailedError(RuntimeError):
     """This rank could not join the others."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Train in the folder that the arguments name, and give the exit code."""
-    parser = argparse.ArgumentParser(prog="trainer.worker", description=__doc__)
+    parser = argparse.ArgumentParser(prog="trainer", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--fresh", action="store_true", help="remove checkpoints and start again")
     parser.add_argument("--stop-after-steps", type=int, default=None, help="save and stop after so many steps")
@@ -56,10 +58,15 @@ def main(arguments: list[str] | None = None) -> int:
         if first:
             print(f"error: {error}", file=sys.stderr, flush=True)
         return 2
-    except (DivergedError, NeverMetError) as error:
+    except DivergedError as error:
         if first:
             print(f"error: {error}", file=sys.stderr, flush=True)
-        return NEVER_MET if isinstance(error, NeverMetError) else 1
+        return 1
+    except RendezvousFailedError as error:
+        get_error_handler().record_exception(error)
+        if first and LAUNCHER not in os.environ:
+            print(f"error: {error}", file=sys.stderr, flush=True)
+        return RENDEZVOUS_FAILED
     except RuntimeError:
         # A collective failed because the signal ended another rank, which did not heed it yet or no longer.
         if not stop():
@@ -78,7 +85,7 @@ def train(job: Job, mesh: DeviceMesh, stop: Stop, *, fresh: bool = False, stop_a
     ranks = mesh.size()
     each = job.training.bytes_per_parameter(ranks)
     trainer.screen.say(
-        f"{parameters:,} parameters, ZeRO {job.training.zero} on {ranks} rank(s), {job.training.precision}: "
+        f"{parameters:,} parameters, {job.training.precision} with ZeRO {job.training.zero} on {ranks} rank(s): "
         f"{each:.1f} bytes a parameter on each rank, {each * parameters / 2**20:,.0f} MiB"
     )
     if trainer.bf16 is not None:
@@ -88,7 +95,7 @@ def train(job: Job, mesh: DeviceMesh, stop: Stop, *, fresh: bool = False, stop_a
     with stop.heeded():
         outcome = trainer.run(stop_after_steps, stop)
     if not outcome.finished:
-        trainer.screen.say(f"stopped after step {outcome.step}; the same command goes on from there")
+        trainer.screen.say(f"stopped after step {outcome.step}; resume with: headrace train {job.folder}")
         return outcome.interrupted
     last = job.schedule.stages[-1]
     end_of_text = ShardSet.open(job.folder / "shards").catalog.end_of_text
@@ -98,7 +105,7 @@ def train(job: Job, mesh: DeviceMesh, stop: Stop, *, fresh: bool = False, stop_a
         job.remove_weights()
     export(trainer.sharding, config, job.weights_path, writes=writes)
     if writes:
-        job.mark_finished(outcome.step, trainer.bf16_way)
+        job.mark_finished(outcome.step, trainer.bf16_mode)
     trainer.screen.say(f"finished: {outcome.step} steps; weights in {job.weights_path}")
     return False
 
@@ -129,23 +136,18 @@ def _ranks() -> Iterator[DeviceMesh]:
         os.environ.setdefault(name, value)
     try:
         dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
-    except RuntimeError as error:
-        # torch appends a trace of its own; the first line says what happened.
-        said = str(error).strip().partition("\n")[0]
-        where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-        raise NeverMetError(
-            f"rank {os.environ['RANK']} cannot join the other ranks at {where} ({said}). Is the port in use by another "
-            "program, or closed by a firewall? Name another with MASTER_PORT"
-        ) from error
+    except (RuntimeError, ValueError) as error:
+        raise _rendezvous_failed(error) from error
     yield init_device_mesh("cuda" if cuda else "cpu", (dist.get_world_size(),))
     # Not after an error: the other ranks may be waiting in a collective, and this one has to end for them to be ended.
     dist.destroy_process_group()
 
 
-if __name__ == "__main__":
-    code = main()
-    # Without the interpreter's own end: connections to other ranks may still be open, and closing them there can abort,
-    # after a failure and after success.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+def _rendezvous_failed(error: Exception) -> RendezvousFailedError:
+    # torch appends a trace of its own, and gloo begins with a place in its source.
+    said = re.sub(r"^\[enforce fail at [^\]]*\][^.]*\. ", "", str(error).strip().partition("\n")[0])
+    remedy = "See that MASTER_ADDR and MASTER_PORT lead to rank 0, and that GLOO_SOCKET_IFNAME is an interface here"
+    if "EADDRINUSE" in said or "address already in use" in said.lower():
+        remedy = "Another program uses this port: name another with MASTER_PORT"
+    where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+    return RendezvousFailedError(f"rank {os.environ['RANK']} cannot join the other ranks at {where} ({said}). {remedy}")

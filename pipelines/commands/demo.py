@@ -27,7 +27,9 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the crawl, the recipe and the run.")] = Path("headrace-demo"),
     workers: Annotated[int | None, typer.Option(min=1, help="Local processes.")] = None,
     train: Annotated[bool, typer.Option("--train/--no-train", help="Train a small model at the end.")] = True,
-    ranks: Annotated[int, typer.Option(min=1, help="Processes to train on.")] = 2,
+    ranks: Annotated[
+        int | None, typer.Option(min=1, help="Processes to train on; up to 2, as there are cores, by default.")
+    ] = None,
 ) -> None:
     """Write a small crawl, take it through every step, check what became of each planted page, and train on it.
 
@@ -35,21 +37,23 @@ def demo(
     """
     from pipelines.commands.run import Request, carry_out, prepare, show_report, train_on
     from pipelines.render import make_console
+    from shards.memory import cpus
 
+    ranks = ranks or min(2, cpus())
     started = time.monotonic()
     console = make_console()
     require_own_folder(out)
     planted = _corpus(out, console)
     recipe = _recipe(out, console)
     root = out / "run"
-    _step(console, "Curating", f"headrace run {recipe} --out {root}")
+    _step(console, "Curating", f", as: headrace run {recipe} --out {root}")
     prepared = prepare(Request(recipe, str(root), workers=workers, train=train, ranks=ranks))
     run = carry_out(prepared, console)
     show_report(run, console)
     if not _check(run, planted, console):
         raise typer.Exit(1)
     if prepared.trains:
-        _step(console, f"Training on {ranks} rank(s)", f"headrace train {root} --ranks {ranks}")
+        _step(console, f"Training on {ranks} rank(s)", f", as: headrace train {root} --ranks {ranks}")
         if code := train_on(str(root), ranks):
             raise typer.Exit(code)
         _show_losses(root, console)
@@ -73,7 +77,7 @@ def require_own_folder(out: Path) -> None:
 def _step(console: Console, title: str, note: str = "") -> None:
     from rich.text import Text
 
-    console.print(Text.assemble((title, "bold"), (f", as: {note}" if note else "", "dim")), soft_wrap=True)
+    console.print(Text.assemble((title, "bold"), (note, "dim")), soft_wrap=True)
 
 
 def _corpus(out: Path, console: Console) -> Planted:
@@ -86,9 +90,9 @@ def _corpus(out: Path, console: Console) -> Planted:
     folder = out / "corpus"
     # Written last of all: a crawl without it was not finished.
     if (folder / "planted.json").is_file():
-        _step(console, "Using the crawl", f"that an earlier demo wrote to {folder}")
+        _step(console, "Using the crawl", f" that an earlier demo wrote to {folder}")
         return Planted.read(folder / "planted.json")
-    _step(console, "Writing a small crawl", f"to {folder}, from texts that Python carries and pages made for it")
+    _step(console, "Writing a small crawl", f" to {folder}, from texts that Python carries and pages made for it")
     planted = write_corpus(folder)
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     total = shown_bytes(sum(path.stat().st_size for path in files))
@@ -104,7 +108,7 @@ def _recipe(out: Path, console: Console) -> Path:
     path = out / RECIPE
     if not path.is_file():
         path.write_text(demo_recipe(), encoding="utf-8")
-    _step(console, "Recipe", f"{path}, to read and to copy")
+    _step(console, "Recipe", f": {path}, to read and to copy")
     return path
 
 
@@ -119,7 +123,7 @@ def _check(run: Run, planted: Planted, console: Console) -> bool:
 
     findings = check(pa.concat_tables(verdicts(run)), planted)
     wrong = [finding for finding in findings if not finding.ok]
-    _step(console, "Checking every planted record", "against the table of verdicts")
+    _step(console, "Checking every planted record", " against the table of verdicts")
     for kind, good, number in summary(findings):
         style = "green" if good == number else "bold red"
         console.print(Text.assemble((f"  {good:>3} of {number:<3}", style), f" {kind}"))

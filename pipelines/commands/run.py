@@ -18,6 +18,7 @@ from shards.errors import UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from pipelines.beam_options import BeamOptions
     from pipelines.estimate import Estimate
     from pipelines.plan import Plan
     from pipelines.room import Room
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _ONE_PROCESS = (
-    "Beam's local runner works in this process, in memory; with --workers N, N processes work, and write the same bytes"
+    "Beam's local runner works in this one process, in memory; --workers N runs N processes and writes the same bytes"
 )
 
 
@@ -37,7 +38,7 @@ def run(
         list[str] | None,
         typer.Argument(metavar="KEY=VALUE", help="Change keys of the recipe: shards.held_out_share=0.01"),
     ] = None,
-    out: Annotated[str, typer.Option(help="Output folder. An earlier run's is gone on with.")] = ...,  # type: ignore[assignment]
+    out: Annotated[str, typer.Option(help="Output folder; an earlier run in it is resumed.")] = ...,  # type: ignore[assignment]
     workers: Annotated[
         int | None, typer.Option(min=1, help="Local processes; by default as many as CPUs and memory allow.")
     ] = None,
@@ -116,9 +117,10 @@ def prepare(request: Request) -> Prepared:
         UserError: for the first thing that is wrong, or if the run cannot fit.
     """
     from pipelines import driver, room
+    from pipelines.beam_options import BeamOptions
     from pipelines.estimate import estimate_run
     from pipelines.recipe import load_recipe
-    from pipelines.runners import is_local, make_runner
+    from pipelines.runners import make_runner
     from pipelines.workspace import Workspace
     from shards.memory import cpus
 
@@ -128,14 +130,8 @@ def prepare(request: Request) -> Prepared:
     if trains:
         _require_trainer(request.out)
     workspace = Workspace.of(request.out, recipe, str(request.recipe.absolute().parent))
-    workers = request.workers
-    notes: tuple[str, ...] = ()
-    if request.beam_options:
-        make_runner(1, request.beam_options)
-        if not is_local(request.beam_options):
-            workers = 0
-        elif workers is None:
-            workers, notes = 1, (_ONE_PROCESS,)
+    options = BeamOptions.parse(request.beam_options) if request.beam_options else None
+    workers, notes = _local_workers(request.workers, options)
     plan = driver.check(workspace)
     free, ranks = room.room_at(workspace), request.ranks or min(2, cpus())
     if workers is None:
@@ -143,8 +139,17 @@ def prepare(request: Request) -> Prepared:
         workers = room.default_workers(one.worker_bytes, free.memory_bytes, cpus())
     needed = estimate_run(workspace, plan, workers=workers, ranks=ranks, train=trains)
     room.require_room(needed, free, request.out, already_bytes=room.bytes_at(workspace))
-    runner = make_runner(max(1, workers), request.beam_options)
+    runner = make_runner(max(1, workers), options)
     return Prepared(workspace, plan, needed, free, workers, runner, trains, notes)
+
+
+def _local_workers(asked: int | None, options: BeamOptions | None) -> tuple[int | None, tuple[str, ...]]:
+    """Return the local processes that a command line asks for, None where it leaves that open, and notes on them."""
+    if options is None:
+        return asked, ()
+    if not options.is_local:
+        return 0, ()
+    return (1, (_ONE_PROCESS,)) if asked is None else (asked, ())
 
 
 def _require_trainer(out: str) -> None:

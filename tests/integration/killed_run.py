@@ -59,7 +59,7 @@ def main() -> None:
     PassFolder.commit = commit  # type: ignore[method-assign]
     workspace = Workspace.of(out, load_recipe(recipe), str(Path(recipe).parent))
     plan = check(workspace)
-    with locked(workspace), make_runner(1, ()) as runner:
+    with locked(workspace), make_runner(1, None) as runner:
         curate(workspace, plan, runner, Silent())
 
 

@@ -28,7 +28,7 @@ def test_direct_runner_writes_the_same_bytes(demo_recipe_file: Path, reference_r
     out = tmp_path / "run"
     done = headrace("run", demo_recipe_file, "--out", out, "--no-train", "--", "--runner=DirectRunner")
     assert content(out) == content(reference_run)
-    assert done.stdout.count("with --workers N, N processes work") == 1
+    assert done.stdout.count("--workers N runs N processes") == 1
 
 
 def test_direct_runner_with_two_workers_says_nothing_of_them(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import shutil
 import signal
 import subprocess
@@ -22,6 +21,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from shards.errors import UserError
 from shards.lock import LOCK_FILE, locked
 from shards.reader import ShardSet
+from tests.trainer.older import OLDER, on_x86
 from tests.trainer.synthetic_run import STAGES as SHORT_STAGES
 from tests.trainer.synthetic_run import TRAINING, losses, write_run, write_settings
 from trainer.bf16 import has_bf16
@@ -60,17 +60,25 @@ def runs(tmp_path_factory: pytest.TempPathFactory, mesh: DeviceMesh) -> dict[str
         "two_then_one",
         "one_bf16",
         "two_bf16",
+        "one_emulated",
+        *(f"two_emulated_{z}" for z in (*STAGES, 3)),
         *(f"one_then_two_{z}" for z in STAGES),
     ]
     folders = {name: Path(shutil.copytree(bare, base / name)) for name in names}
     for name in ("one_bf16", "two_bf16"):
         write_settings(folders[name], training={**SETTINGS, "precision": "bf16"})
+    for name in names:
+        if "_emulated" in name:
+            zero = int(name[-1]) if name[-1].isdigit() else 3
+            write_settings(folders[name], training={**SETTINGS, "precision": "bf16", "bf16": "emulated", "zero": zero})
+    train_here(folders["one_emulated"], mesh)
     train_here(folders["one"], mesh)
     train_here(folders["one_bf16"], mesh)
     for zero in STAGES:
         train_here(folders[f"one_then_two_{zero}"], mesh, 3)
         write_settings(folders[f"one_then_two_{zero}"], training={**SETTINGS, "zero": zero})
-    on_two = [folders[name] for name in ("two", "two_bf16", *(f"one_then_two_{z}" for z in STAGES))]
+    here = {"one", "one_bf16", "one_emulated", "two_in_parts", "two_then_one"}
+    on_two = [folders[name] for name in names if name not in here]
     torchrun(*map(str, on_two), f"{folders['two_in_parts']}:2,4")
     shutil.copytree(folders["two"], folders["two_then_one"], dirs_exist_ok=True)
     shutil.rmtree(folders["two_then_one"] / "checkpoints/step-00000011")
@@ -117,6 +125,12 @@ def test_bf16_on_two_ranks_is_near_bf16_on_one(runs: dict[str, Path]) -> None:
     assert losses(runs["two_bf16"]) != pytest.approx(losses(runs["two"]), abs=1e-6)
 
 
+@pytest.mark.parametrize("zero", [*STAGES, 3])
+def test_emulated_bf16_is_the_same_under_every_stage(runs: dict[str, Path], zero: int) -> None:
+    assert losses(runs[f"two_emulated_{zero}"]) == pytest.approx(losses(runs["one_emulated"]), abs=1e-4)
+    assert losses(runs[f"two_emulated_{zero}"]) != pytest.approx(losses(runs["two"]), abs=1e-6)
+
+
 @pytest.mark.parametrize(("name", "copies"), [("two", 1), *((f"one_then_two_{z}", 1 if z else 2) for z in STAGES)])
 def test_masters_and_moments_are_there_once_unless_replicated(runs: dict[str, Path], name: str, copies: int) -> None:
     job = Job.load(runs[name])
@@ -124,8 +138,6 @@ def test_masters_and_moments_are_there_once_unless_replicated(runs: dict[str, Pa
     assert counted == copies * 12 * job.model.parameters(job.vocabulary)
 
 
-# As a processor without bf16 instructions computes; on another than x86 they say nothing.
-OLDER = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
 HAS_BF16 = has_bf16(torch.device("cpu"))
 
 
@@ -133,8 +145,8 @@ def bf16_of(checkpoint: Path) -> str:
     return str(json.loads((checkpoint / "progress.json").read_bytes())["bf16"])
 
 
-@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="the variables are those of x86")
-def test_an_older_processor_trains_in_emulated_bf16_and_a_newer_one_resumes_it_so(
+@on_x86
+def test_an_older_processor_trains_in_emulated_bf16_and_a_newer_one_resumes_with_it(
     runs: dict[str, Path], tmp_path: Path
 ) -> None:
     folder = Path(shutil.copytree(runs["bare"], tmp_path / "run"))
@@ -143,7 +155,7 @@ def test_an_older_processor_trains_in_emulated_bf16_and_a_newer_one_resumes_it_s
     out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     assert "bf16: emulated (this AVX2 CPU has no bf16 instructions); operands rounded to bf16" in out
-    assert "training ends in about" in out
+    assert "training stops after step 6 in about" in out
     assert bf16_of(folder / "checkpoints/step-00000006") == "emulated"
     process = command(folder, "--ranks", "2")
     out, err = process.communicate(timeout=240)
@@ -217,7 +229,7 @@ def test_a_kill_loses_nothing_and_the_command_ends_what_it_began(runs: dict[str,
     process = command(folder, "--ranks", "2")
     out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
-    assert "going on from checkpoint" in out
+    assert "resuming from checkpoint" in out
     assert "finished: 11 steps" in out
     assert (folder / "train-log.jsonl").read_bytes() == (runs["two"] / "train-log.jsonl").read_bytes()
     assert (folder / "weights/model.safetensors").stat().st_size > 0
@@ -255,11 +267,11 @@ def test_a_signal_ends_all_ranks_after_a_checkpoint(tmp_path: Path, number: sign
     assert err == ""
     (saved,) = (folder / "checkpoints").glob("step-*/COMMITTED.json")
     step = int(saved.parent.name.removeprefix("step-"))
-    assert f"stopped after step {step}; the same command goes on from there" in out
+    assert f"stopped after step {step}; resume with: headrace train {folder}" in out
     process = command(folder, "--ranks", "2", "--stop-after-steps", "2")
     out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
-    assert f"going on from checkpoint {saved.parent.name}" in out
+    assert f"resuming from checkpoint {saved.parent.name}" in out
     assert [line["step"] for line in log(folder)] == list(range(step + 3))
 
 

@@ -11,8 +11,9 @@ from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from pipelines import runners
+from pipelines.beam_options import BeamOptions
 from pipelines.passes.base import UnitPass
-from pipelines.runners import BeamRunner, LocalRunner, check_options, is_local, make_runner, run_in_memory
+from pipelines.runners import BeamRunner, LocalRunner, make_runner, run_in_memory
 from pipelines.workspace import Run
 from shards.errors import UserError
 
@@ -93,34 +94,9 @@ def test_progress_is_polled_while_work_blocks_and_no_longer(monkeypatch: pytest.
     assert not [thread for thread in threading.enumerate() if thread.name == "headrace-progress"]
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        ["--runner=PrismRunner", "--direct_running_mode=multi_threading"],
-        ["--runner=PrismRunner", "--direct_running_mode", "multi_processing"],
-        ["--runner=PrismRunner", "--direct_num_workers=2"],
-    ],
-)
-def test_what_loses_data_is_refused(options: list[str]) -> None:
-    with pytest.raises(UserError, match="lose data silently"):
-        check_options(options)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        ["--runner=DirectRunner"],
-        ["--runner", "DirectRunner"],
-        ["--runner=directrunner"],
-        ["--runner=direct"],
-        ["--runner=FnApiRunner"],
-        ["--runner=BundleBasedDirectRunner"],
-        ["--runner=apache_beam.runners.direct.direct_runner.DirectRunner"],
-        ["--runner=DirectRunner", "--direct_runner_bundle_repeat=2"],
-    ],
-)
-def test_the_local_runner_is_pinned_to_the_one_in_memory_under_all_its_names(
-    options: list[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("repeat", [None, 2])
+def test_a_local_pipeline_is_in_memory_and_takes_beams_options(
+    repeat: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used: list[tuple[type, int]] = []
 
@@ -130,56 +106,19 @@ def test_the_local_runner_is_pinned_to_the_one_in_memory_under_all_its_names(
             super().__init__(runner=runner, options=options)
 
     monkeypatch.setattr(runners.beam, "Pipeline", Pipeline)
-    assert is_local(options)
+    more = [] if repeat is None else [f"--direct_runner_bundle_repeat={repeat}"]
+    options = BeamOptions.parse(["--runner=DirectRunner", *more])
     with make_runner(1, options) as runner:
-        assert isinstance(runner, LocalRunner)
         runner.run(Work(), RUN, ["a", "b"], lambda: None)
-    assert used == [(FnApiRunner, 2 if len(options) == 2 and "repeat" in options[1] else 0)]
+    assert used == [(FnApiRunner, repeat or 0)]
     assert set(WORKED) == {"a", "b"}
 
 
-@pytest.mark.parametrize("name", ["PrismRunner", "FlinkRunner", "PortableRunner", "indirectrunner", "some.module.Nope"])
-def test_other_runners_are_not_local(name: str) -> None:
-    assert not is_local([f"--runner={name}"])
-
-
-def test_the_local_runner_takes_no_option_that_beam_does_not_know() -> None:
-    with pytest.raises(UserError, match="Beam has no option --direct_runner_bundle_repeats") as caught:
-        make_runner(1, ["--runner=DirectRunner", "--direct_runner_bundle_repeats=2"])
-    assert caught.value.remedy == "Did you mean --direct_runner_bundle_repeat?"
-
-
-@pytest.mark.parametrize("option", ["--direct_num_workers=2", "--direct_running_mode=multi_processing"])
-def test_the_local_runner_works_in_no_parallel_mode_of_beams(option: str) -> None:
-    with pytest.raises(UserError, match="lose data silently") as caught:
-        make_runner(2, ["--runner=DirectRunner", option])
-    assert "--workers N" in caught.value.remedy
-
-
-def test_options_need_a_runner() -> None:
-    with pytest.raises(UserError, match="without a runner"):
-        check_options(["--temp_location=/tmp/x"])
-
-
-def test_other_runners_are_welcome() -> None:
-    check_options(["--runner=PrismRunner", "--prism_location=/opt/prism"])
-    check_options(["--runner", "PortableRunner", "--job_endpoint=localhost:8073"])
-    assert isinstance(make_runner(2, ["--runner=PrismRunner"]), BeamRunner)
-    assert isinstance(make_runner(2, []), LocalRunner)
+def test_whose_runner_does_the_work() -> None:
+    assert isinstance(make_runner(2, None), LocalRunner)
+    assert isinstance(make_runner(2, BeamOptions.parse(["--runner=DirectRunner"])), LocalRunner)
+    assert isinstance(make_runner(2, BeamOptions.parse(["--runner=PrismRunner"])), BeamRunner)
 
 
 def test_beam_flushes_every_element_from_its_own_thread() -> None:
     assert worker_handlers.DATA_BUFFER_TIME_LIMIT_MS == 0
-
-
-@pytest.mark.parametrize(
-    ("options", "what"),
-    [
-        (["--runner=Nope"], "no runner 'Nope'"),
-        (["--runner=PrismRunner", "--prism_location=./noprism"], "no program './noprism'"),
-        (["--runner=PortableRunner", "--job_endpoint=localhost:1"], "no job server answers at 'localhost:1'"),
-    ],
-)
-def test_a_runner_that_cannot_be_had_is_refused_at_once(options: list[str], what: str) -> None:
-    with pytest.raises(UserError, match=what):
-        make_runner(1, options)

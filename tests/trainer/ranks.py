@@ -40,6 +40,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    # As trainer.worker ends: the interpreter's own end can abort over threads of closed connections.
+    # As trainer/__main__.py ends: the interpreter's own end can abort over threads of closed connections.
     sys.stdout.flush()
     os._exit(0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from shards.errors import UserError
 from shards.training import Bf16, Bf16Setting, ModelSettings
+from tests.trainer.older import OLDER, on_x86
 from trainer import model as model_module
 from trainer.attention import Way, attend, lay_out
 from trainer.bf16 import Linear, choose_bf16, has_bf16
@@ -89,7 +89,7 @@ def test_products_are_those_of_the_instructions() -> None:
         assert (one == other).float().mean() > 0.98
 
 
-def test_other_types_are_multiplied_as_ever() -> None:
+def test_without_emulation_any_type_is_multiplied() -> None:
     layer = Linear(3, 2, emulate_bf16=False)
     states = torch.randn(4, 3)
     assert torch.equal(layer(states), states @ layer.weight.T)
@@ -104,8 +104,16 @@ def test_attention_is_fp32_attention_on_bf16_values(way: Way) -> None:
     found = attend(query, key, value, layout, emulate_bf16=True)
     expected = attend(query.detach().float(), key.detach().float(), value.detach().float(), layout)
     assert torch.equal(found, expected.bfloat16())
-    found.sum().backward()
-    assert all(leaf.grad is not None and leaf.grad.dtype == torch.bfloat16 for leaf in (query, key, value))
+    slope = _random(*found.shape, seed=9)
+    found.backward(slope)
+    wide = [leaf.detach().float().requires_grad_() for leaf in (query, key, value)]
+    attend(*wide, layout).backward(slope.float())
+    for leaf, right in zip((query, key, value), wide, strict=True):
+        assert leaf.grad is not None
+        assert right.grad is not None
+        assert leaf.grad.dtype == torch.bfloat16
+        # Of keys and values that several queries share, each query's part is rounded and then their sum.
+        torch.testing.assert_close(leaf.grad.float(), right.grad, rtol=2 * EPSILON, atol=2 * EPSILON)
 
 
 def _decoder(dtype: torch.dtype, *, emulate_bf16: bool = False) -> Decoder:
@@ -189,7 +197,7 @@ def test_no_product_anywhere_is_left_to_bf16_kernels(
 
 
 @pytest.mark.parametrize(
-    ("setting", "recorded", "has", "way"),
+    ("setting", "recorded", "has", "mode"),
     [
         ("auto", None, True, "native"),
         ("auto", None, False, "emulated"),
@@ -202,11 +210,12 @@ def test_no_product_anywhere_is_left_to_bf16_kernels(
         ("emulated", "emulated", True, "emulated"),
     ],
 )
-def test_what_is_chosen(setting: Bf16Setting, recorded: Bf16 | None, has: bool, way: Bf16) -> None:
-    choice = choose_bf16(setting, recorded, CPU, "here", has=lambda device: has)
-    assert choice.way == way
-    assert choice.line.startswith(f"bf16: {way} (")
+def test_what_is_chosen(setting: Bf16Setting, recorded: Bf16 | None, has: bool, mode: Bf16) -> None:
+    choice = choose_bf16(setting, recorded, CPU, "here", supports=lambda device: has)
+    assert choice.mode == mode
+    assert choice.line.startswith(f"bf16: {mode} (")
     assert "\n" not in choice.line
+    assert ("slow" in choice.line) == (setting == "native" and not has)
 
 
 @pytest.mark.parametrize(
@@ -221,18 +230,18 @@ def test_a_resume_that_would_compute_otherwise_is_refused(
     setting: Bf16Setting, recorded: Bf16, has: bool, what: str
 ) -> None:
     with pytest.raises(UserError, match=what) as caught:
-        choose_bf16(setting, recorded, CPU, "here", has=lambda device: has)
-    assert caught.value.place == "here"
-    assert "--fresh" in caught.value.remedy
+        choose_bf16(setting, recorded, CPU, "here", supports=lambda device: has)
+    assert caught.value.place == "here/checkpoints"
+    assert "'headrace train here --fresh'" in caught.value.remedy
 
 
-OLDER = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
+LIMITS = [*({name: value} for name, value in OLDER.items()), OLDER, {"ONEDNN_MAX_CPU_ISA": "avx512_core"}]
 
 
 @pytest.mark.integration
-@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="the variables are those of x86")
-@pytest.mark.parametrize("limit", [*({name: value} for name, value in OLDER.items()), OLDER])
-def test_a_processor_that_is_held_to_avx2_has_no_bf16(limit: dict[str, str]) -> None:
+@on_x86
+@pytest.mark.parametrize("limit", LIMITS)
+def test_a_processor_that_is_held_to_an_older_one_has_no_bf16(limit: dict[str, str]) -> None:
     code = "import torch; from trainer.bf16 import has_bf16; print(has_bf16(torch.device('cpu')))"
     done = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, **limit}, capture_output=True, text=True, check=True

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 import socket
@@ -10,16 +11,20 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from torch.distributed.elastic.rendezvous.api import RendezvousConnectionError
+from torch.distributed.launcher import api
 
 from shards.errors import UserError
 from tests.trainer.synthetic_run import write_run
 from trainer import launch
+from trainer.stop import LAUNCHER
 
 ROOT = Path(__file__).parents[2]
 
 
 def _failures(*codes: int) -> dict[int, SimpleNamespace]:
-    return {rank: SimpleNamespace(exitcode=code) for rank, code in enumerate(codes)}
+    said = [{"message": f"SomeError: rank {rank}: why"} for rank in range(len(codes))]
+    return {rank: SimpleNamespace(exitcode=code, message=said[rank]) for rank, code in enumerate(codes)}
 
 
 @pytest.mark.parametrize(
@@ -32,9 +37,9 @@ def _failures(*codes: int) -> dict[int, SimpleNamespace]:
         ((1, -signal.SIGSEGV), 1, "rank 1 was ended by SIGSEGV"),
         ((130, -signal.SIGTERM), 130, ""),
         ((130, 2), 2, ""),
-        ((3, 3), 1, ""),
-        ((3, -signal.SIGTERM), 1, ""),
-        ((-signal.SIGTERM, 3), 1, "rank 1 cannot join the other ranks"),
+        ((3, 3), 1, "error: rank 0: why\n"),
+        ((3, -signal.SIGTERM), 1, "error: rank 0: why\n"),
+        ((-signal.SIGTERM, 3), 1, "error: rank 1: why\n"),
     ],
 )
 def test_exit_codes(codes: tuple[int, ...], expected: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,11 +54,13 @@ def test_exit_codes(codes: tuple[int, ...], expected: int, said: str, capsys: py
         (1, 2, {}, "2", False),
         (2, 2, {}, "1", False),
         (2, 9, {}, "4", False),
-        (4, 2, {}, "1", False),
+        (4, 2, {}, "1", True),
+        (2, 1, {}, "1", True),
         (2, 8, {"OMP_NUM_THREADS": "3"}, "3", False),
         (2, 8, {"OMP_NUM_THREADS": "4"}, "4", False),
         (2, 2, {"OMP_NUM_THREADS": "2"}, "1", True),
-        (4, 2, {"OMP_NUM_THREADS": "1"}, "1", False),
+        (4, 2, {"OMP_NUM_THREADS": "1"}, "1", True),
+        (1, 4, {"OMP_NUM_THREADS": " 2,1 "}, "2", False),
         (2, 4, {"OMP_NUM_THREADS": "many"}, "2", False),
         (2, 4, {"OMP_NUM_THREADS": "0"}, "2", False),
     ],
@@ -63,18 +70,23 @@ def test_all_ranks_together_have_no_more_threads_than_there_are_cores(
 ) -> None:
     environment, note = launch.rank_environment(ranks, cores, given)
     assert environment["OMP_NUM_THREADS"] == threads
+    assert ranks * int(threads) <= max(ranks, cores)
     assert (note is not None) == noted
 
 
-def test_what_a_person_sets_besides_stays() -> None:
-    for given in (
-        {"PYTHONSAFEPATH": "", "GLOO_SOCKET_IFNAME": "eth7", "GOMP_SPINCOUNT": "5"},
-        {"OMP_WAIT_POLICY": "active"},
-    ):
-        environment, _ = launch.rank_environment(1, 2, given)
-        assert environment.keys().isdisjoint(given)
+def test_ranks_start_with_what_they_need_and_with_what_a_person_sets() -> None:
+    bare, _ = launch.rank_environment(1, 2, {})
+    assert bare.keys() >= {"PYTHONSAFEPATH", "TORCH_CPP_LOG_LEVEL", "GOMP_SPINCOUNT"}
+    if sys.platform == "linux":
+        assert bare["GLOO_SOCKET_IFNAME"] == "lo"
+    given = {"PYTHONSAFEPATH": "", "TORCH_CPP_LOG_LEVEL": "INFO", "GOMP_SPINCOUNT": "5"}
+    environment, _ = launch.rank_environment(1, 2, given)
+    assert environment.keys().isdisjoint(given)
+    environment, _ = launch.rank_environment(1, 2, {"OMP_WAIT_POLICY": "active"})
     assert "GOMP_SPINCOUNT" not in environment
-    assert launch.rank_environment(1, 2, {})[0]["GOMP_SPINCOUNT"] == "1000"
+    # One for several machines may not be on this one; all ranks are.
+    environment, _ = launch.rank_environment(1, 2, {"GLOO_SOCKET_IFNAME": "ib7"})
+    assert environment.get("GLOO_SOCKET_IFNAME") == bare.get("GLOO_SOCKET_IFNAME")
 
 
 def test_loopback_is_there() -> None:
@@ -92,29 +104,73 @@ def test_no_loopback_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "ip link set lo up" in caught.value.remedy
 
 
+def test_a_rendezvous_that_fails_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(config: Any, entry: str) -> Any:
+        try:
+            raise RuntimeError("the port is taken\nC++ stacktrace:\n...")
+        except RuntimeError as cause:
+            raise RendezvousConnectionError("See inner exception for details.") from cause
+
+    monkeypatch.setattr(api, "elastic_launch", fail)
+    # The launcher sets it for its ranks; it must not outlive the test.
+    monkeypatch.setenv(LAUNCHER, "")
+    with pytest.raises(UserError, match=r"cannot reach each other on this machine \(the port is taken\)"):
+        launch.launch(1, [])
+
+
 @pytest.mark.integration
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare, to take the network away")
-def test_a_machine_without_loopback_hears_so_within_seconds(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run")
-    command = [sys.executable, "-P", "-c", "from pipelines.cli import main; main()", "train", str(folder)]
+def test_a_machine_without_loopback_hears_so_at_once(tmp_path: Path) -> None:
     # Torch alone tries for two minutes.
-    alone = ["unshare", "--net", "--map-root-user", *command]
-    done = subprocess.run(alone, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    done = _train(tmp_path, "unshare", "--net", "--map-root-user", timeout=100)
     if "unshare" in done.stderr:
         pytest.skip(f"this machine lets nobody take the network away: {done.stderr}")
     assert done.returncode == 2, done.stderr
-    assert done.stderr.startswith("error: the ranks cannot reach each other on this machine")
-    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("error: the ranks cannot reach each other on this machine ([Errno 101] Network is")
+    assert len(done.stderr.splitlines()) == 3
 
 
 @pytest.mark.integration
-def test_a_port_that_is_taken_is_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_that_cannot_join_are_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What the launcher sets for ranks is right, so a person's own hook has to spoil it.
+    hook = tmp_path / "hook"
+    hook.mkdir()
+    (hook / "sitecustomize.py").write_text(
+        "import os\nif 'RANK' in os.environ: os.environ['GLOO_SOCKET_IFNAME'] = 'nowhere0'\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(hook))
+    done = _train(tmp_path, ranks=2)
+    assert done.returncode == 1, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert re.match(r"error: rank \d cannot join the other ranks at 127\.0\.0\.1:\d+ \(Unable .*: nowhere0\)", line)
+    assert line.endswith("GLOO_SOCKET_IFNAME is an interface here")
+
+
+def _train(
+    tmp_path: Path, *before: str, ranks: int = 1, timeout: float | None = None
+) -> subprocess.CompletedProcess[str]:
     folder = write_run(tmp_path / "run")
+    command = [sys.executable, "-P", "-c", "from pipelines.cli import main; main()", "train", str(folder)]
+    return subprocess.run(
+        [*before, *command, "--ranks", str(ranks)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("port", ["taken", "abc"])
+def test_a_port_that_cannot_be_had_is_one_message(port: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_run(tmp_path / "run")
+    monkeypatch.setenv("TORCH_CPP_LOG_LEVEL", "ERROR")
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        monkeypatch.setenv("MASTER_PORT", str(taken.getsockname()[1]))
-        command = [sys.executable, "-m", "trainer.worker", str(folder)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == launch.NEVER_MET
-    (line,) = [line for line in done.stderr.splitlines() if not line.startswith("[W")]
+        monkeypatch.setenv("MASTER_PORT", str(taken.getsockname()[1]) if port == "taken" else port)
+        command = [sys.executable, "-m", "trainer", str(folder)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == launch.RENDEZVOUS_FAILED
+    (line,) = done.stderr.splitlines()
     assert line.startswith("error: rank 0 cannot join the other ranks at 127.0.0.1:")
-    assert "MASTER_PORT" in line
+    assert ("Another program uses this port" in line) == (port == "taken")

@@ -71,7 +71,9 @@ def test_durations_in_their_two_largest_units(seconds: float, shown: str) -> Non
     assert shown_seconds(seconds) == shown
 
 
-def test_an_end_on_another_day_has_its_date() -> None:
+def test_an_end_has_its_seconds_where_it_is_near_and_its_date_on_another_day() -> None:
     now = datetime(2026, 11, 30, 23, 10)
+    assert shown_end(9 * 60 + 5, now) == "23:19:05"
     assert shown_end(60 * 49, now) == "23:59"
     assert shown_end(60 * 51, now) == "2026-12-01 00:01"
+    assert shown_end(90, datetime(2026, 11, 30, 23, 59)) == "2026-12-01 00:00:30"

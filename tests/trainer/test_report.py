@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ def test_the_same_lines_give_the_same_bytes(tmp_path: Path) -> None:
 
 def test_plain_lines_are_few_and_show_first_and_last(capsys: pytest.CaptureFixture[str]) -> None:
     screen = Screen(first_rank=True, steps=1000)
-    with screen.progress(0):
+    with screen.progress(0, 1000):
         for step in range(1, 1001):
             screen.step(LINE | {"step": step}, 1234.0)
     out = capsys.readouterr().out.splitlines()
@@ -73,21 +74,36 @@ def test_it_says_once_when_training_ends_and_then_what_is_left(capsys: pytest.Ca
         screen.step(LINE | {"step": step}, 1.0, None if step < 4 else (40 - step) * 10.0)
     out = capsys.readouterr().out.splitlines()
     assert out[0].endswith("1 tokens/s")
-    assert out[2] == "training ends in about 6 min 0 s, at 15:47"
+    assert out[2] == "training ends in about 6 min 0 s, at 15:47:00"
     assert out[3].endswith("1 tokens/s  6 min 0 s left")
     assert sum("ends" in line for line in out) == 1
     assert out[-1].endswith("1 tokens/s")
 
 
-def test_a_terminal_shows_what_is_left_beside_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_that_is_to_stop_before_its_end_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = Screen(first_rank=True, steps=1_000, now=lambda: datetime(2026, 11, 30, 15, 41))
+    with screen.progress(10, 17):
+        for step in range(11, 18):
+            screen.step(LINE | {"step": step}, 1.0, (17 - step) * 10.0)
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == "training stops after step 17 in about 1 min 0 s, at 15:42:00"
+    assert out[-1].startswith("step 17/1000")
+
+
+@pytest.mark.parametrize("width", [70, 80, 120])
+def test_a_terminal_of_any_usual_width_shows_what_is_left(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    screen = Screen(first_rank=True, steps=10, now=lambda: datetime(2026, 11, 30, 15, 41))
-    screen._console = Console(file=io.StringIO(), force_terminal=True, width=160, highlight=False)
-    with screen.progress(0):
-        screen.step(LINE | {"step": 4}, 1.0, 90.0)
-    shown = screen._console.file.getvalue()  # type: ignore[attr-defined]
-    assert "training ends in about 1 min 30 s, at 15:42" in shown
-    assert "1 min 30 s left" in shown
+    screen = Screen(first_rank=True, steps=100_000, now=lambda: datetime(2026, 11, 30, 15, 41))
+    shown = io.StringIO()
+    screen._console = Console(file=shown, force_terminal=True, width=width, highlight=False, color_system=None)
+    with screen.progress(0, 100_000):
+        screen.step(LINE | {"step": 4_123}, 12_345.0, 90_000.0)
+    text = shown.getvalue()
+    assert "training ends in about 1 d 1 h, at 2026-12-01 16:41" in text
+    last = [line for line in re.split(r"\x1b\[2K|\n", text) if "training" in line][-1]
+    assert "4123/100000" in last
+    assert "1 d 1 h left" in last
+    assert "loss" in last
 
 
 @pytest.mark.parametrize("steps", [1, 19, 20, 39, 41, 1_000])
@@ -100,7 +116,7 @@ def test_about_twenty_lines_are_enough(steps: int, capsys: pytest.CaptureFixture
 
 def test_other_ranks_are_silent(capsys: pytest.CaptureFixture[str]) -> None:
     screen = Screen(first_rank=False, steps=1)
-    with screen.progress(0):
+    with screen.progress(0, 1):
         screen.step(LINE | {"step": 1}, 1.0)
         screen.losses("held out", {"web": (1.0, 2)})
         screen.say("[bold]hello[/bold]")
