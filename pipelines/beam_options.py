@@ -45,15 +45,14 @@ class BeamOptions:
         Raises:
             UserError: for the first that is wrong.
         """
-        place = f"after --: {' '.join(arguments)}"
-        _require_options(arguments, place)
-        options = cls(tuple(arguments), _values(arguments, place))
-        options._require_runner(place)
-        options._require_whole_data(place)
+        _require_options(arguments)
+        options = cls(tuple(arguments), _values(arguments))
+        options._require_runner()
+        options._require_whole_data()
         if options.is_local:
-            options._require_known(place)
+            options._require_known()
         else:
-            options._require_reachable(place)
+            options._require_reachable()
         return options
 
     @property
@@ -64,42 +63,46 @@ class BeamOptions:
             name = name.rpartition(".")[2]
         return any(name.lower() in (known.lower(), known.lower().removesuffix("runner")) for known in _LOCAL_RUNNERS)
 
-    def _require_runner(self, place: str) -> None:
+    def _require_runner(self) -> None:
         if not any(argument.partition("=")[0] == "--runner" for argument in self.arguments):
             raise UserError(
-                "options for Beam without a runner", place=place, remedy="Add --runner=NAME, or leave them out"
+                "options for Beam without a runner",
+                place=_place(self.arguments),
+                remedy="Add --runner=NAME, or leave them out",
             )
 
-    def _require_whole_data(self, place: str) -> None:
+    def _require_whole_data(self) -> None:
         if self.values["direct_running_mode"] != "in_memory" or self.values["direct_num_workers"] != 1:
             raise UserError(
                 "Beam's own local parallel modes lose data silently in this version",
-                place=place,
+                place=_place(self.arguments),
                 remedy="Use headrace's own --workers N",
             )
 
-    def _require_known(self, place: str) -> None:
+    def _require_known(self) -> None:
         """Refuse options that Beam would leave out with a warning; other runners may have options of their own."""
         known = PipelineOptions([]).get_all_options()
         for name in self.values:
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1)
                 remedy = f"Did you mean --{near[0]}?" if near else _DOCUMENTED
-                raise UserError(f"Beam has no option --{name}", place=place, remedy=remedy)
+                raise UserError(f"Beam has no option --{name}", place=_place(self.arguments), remedy=remedy)
 
-    def _require_reachable(self, place: str) -> None:
+    def _require_reachable(self) -> None:
         """Refuse a runner that is not there and a job server that does not listen: both would fail late, or hang."""
         try:
             create_runner(self.values["runner"])
         except (ValueError, ImportError, AttributeError) as error:
             raise UserError(
                 f"Beam knows no runner {self.values['runner']!r}",
-                place=place,
+                place=_place(self.arguments),
                 remedy=f"Beam has {', '.join(StandardOptions.KNOWN_RUNNER_NAMES)}; any other by its module and class",
             ) from error
         location = self.values.get("prism_location")
         if location and "://" not in location and not os.access(location, os.X_OK):
-            raise UserError(f"there is no program {location!r}", place=place, remedy="Fix --prism_location")
+            raise UserError(
+                f"there is no program {location!r}", place=_place(self.arguments), remedy="Fix --prism_location"
+            )
         endpoint = self.values.get("job_endpoint")
         if endpoint and endpoint != "embed":
             host, _, port = endpoint.rpartition(":")
@@ -108,12 +111,12 @@ class BeamOptions:
             except (OSError, ValueError) as error:
                 raise UserError(
                     f"no job server answers at {endpoint!r} ({error})",
-                    place=place,
+                    place=_place(self.arguments),
                     remedy="Start it, or fix --job_endpoint",
                 ) from error
 
 
-def _require_options(arguments: Sequence[str], place: str) -> None:
+def _require_options(arguments: Sequence[str]) -> None:
     """Refuse words that are neither an option nor the value of the one before: Beam would drop them in silence."""
     takes_value = False
     for argument in arguments:
@@ -123,11 +126,13 @@ def _require_options(arguments: Sequence[str], place: str) -> None:
             takes_value = False
         else:
             raise UserError(
-                f"{argument!r} is not an option of Beam's", place=place, remedy="Put what is headrace's before the --"
+                f"{argument!r} is not an option of Beam's",
+                place=_place(arguments),
+                remedy="Put what is headrace's before the --",
             )
 
 
-def _values(arguments: Sequence[str], place: str) -> dict[str, Any]:
+def _values(arguments: Sequence[str]) -> dict[str, Any]:
     said = io.StringIO()
     try:
         # What argparse says of a wrong value is a page of usage with the reason in its last line.
@@ -135,5 +140,11 @@ def _values(arguments: Sequence[str], place: str) -> dict[str, Any]:
             values: dict[str, Any] = PipelineOptions(list(arguments)).get_all_options(retain_unknown_options=True)
     except SystemExit as error:
         reason = said.getvalue().strip().rpartition("\n")[2].partition("error: ")[2]
-        raise UserError(f"Beam does not take an option: {reason}", place=place, remedy=_DOCUMENTED) from error
+        raise UserError(
+            f"Beam does not take an option: {reason}", place=_place(arguments), remedy=_DOCUMENTED
+        ) from error
     return values
+
+
+def _place(arguments: Sequence[str]) -> str:
+    return f"after --: {' '.join(arguments)}"

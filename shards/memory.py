@@ -121,32 +121,32 @@ def _statistic(path: Path, name: str) -> int:
 def cpus(root: Path = Path("/")) -> int:
     """Return the number of CPUs that this process may use, one at least: the affinity's, or the control group's quota.
 
-    Threads beyond a container's quota do not run beside each other; they wait, and use the quota up by waiting.
-
-    The quota is that of the group at the root, as a container sees its own.
+    Threads beyond a container's quota do not run beside each other; they wait, and use the quota up by waiting. So it
+    is rounded down. It is the quota of the group at the root, as a container sees its own.
 
     Args:
         root: where ``sys`` is.
     """
-    # Rounded down: the thread beyond the quota would be the one that the others wait for.
     mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = _cpu_quota(root / "sys/fs/cgroup")
     return mine if quota is None else max(1, min(mine, int(quota)))
 
 
+def default_ranks() -> int:
+    """Return how many ranks train on this machine's CPUs where nobody says."""
+    return min(2, cpus())
+
+
 def _cpu_quota(base: Path) -> float | None:
     """Return how many CPUs' time the control group, of version 2 or 1, may use; None where it is not bounded."""
     try:
+        # An unbounded group has the word "max" here, and -1 in version 1: neither is a number.
         quota, period = (base / "cpu.max").read_text(encoding="ascii").split()
-        return None if quota == "max" else int(quota) / int(period)
-    except (OSError, ValueError):
+        return int(quota) / int(period)
+    except (OSError, ValueError, ZeroDivisionError):
         pass
     for name in ("cpu", "cpu,cpuacct"):
-        try:
-            quota, period = (
-                (base / name / f"cpu.cfs_{what}_us").read_text(encoding="ascii") for what in ("quota", "period")
-            )
-            return int(quota) / int(period) if int(quota) > 0 else None
-        except (OSError, ValueError, ZeroDivisionError):
-            continue
+        allowed, each = (_number(base / name / f"cpu.cfs_{what}_us") for what in ("quota", "period"))
+        if allowed and each:
+            return allowed / each
     return None

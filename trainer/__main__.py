@@ -4,10 +4,10 @@ import os
 import signal
 import sys
 
-# Importing torch takes seconds. Ctrl-C reaches every rank meanwhile, and must not end each in a traceback.
-signal.signal(signal.SIGINT, signal.SIG_DFL)
-
 if __name__ == "__main__":
+    # Importing torch takes seconds. Ctrl-C reaches every rank meanwhile, and must not end each in a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
     from trainer.worker import main
 
     code = main()

@@ -28,7 +28,7 @@ def train(
     Writes train-log.jsonl (losses per step and domain), checkpoints/ and, at the end, weights/ into DIR. Ctrl-C ends it
     after the step that it is in, with a checkpoint.
     """
-    from shards.memory import available_memory, cpus
+    from shards.memory import available_memory, cpus, default_ranks
     from trainer.config import Job
     from trainer.launch import launch, rank_environment
 
@@ -41,7 +41,7 @@ def train(
         return
     cores = cpus()
     gpus = _gpus()
-    ranks = ranks or gpus or min(2, cores)
+    ranks = ranks or gpus or default_ranks()
     if gpus and ranks > gpus:
         raise UserError(f"{ranks} ranks do not fit on {gpus} GPU(s)", remedy=f"Give --ranks {gpus} or fewer")
     if not gpus and (free := available_memory()) is not None:

@@ -28,7 +28,7 @@ def demo(
     workers: Annotated[int | None, typer.Option(min=1, help="Local processes.")] = None,
     train: Annotated[bool, typer.Option("--train/--no-train", help="Train a small model at the end.")] = True,
     ranks: Annotated[
-        int | None, typer.Option(min=1, help="Processes to train on; up to 2, as there are cores, by default.")
+        int | None, typer.Option(min=1, help="Processes to train on; GPUs, or up to 2 on CPU, by default.")
     ] = None,
 ) -> None:
     """Write a small crawl, take it through every step, check what became of each planted page, and train on it.
@@ -37,9 +37,7 @@ def demo(
     """
     from pipelines.commands.run import Request, carry_out, prepare, show_report, train_on
     from pipelines.render import make_console
-    from shards.memory import cpus
 
-    ranks = ranks or min(2, cpus())
     started = time.monotonic()
     console = make_console()
     require_own_folder(out)
@@ -53,7 +51,7 @@ def demo(
     if not _check(run, planted, console):
         raise typer.Exit(1)
     if prepared.trains:
-        _step(console, f"Training on {ranks} rank(s)", f", as: headrace train {root} --ranks {ranks}")
+        _step(console, "Training", f", as: headrace train {root}{f' --ranks {ranks}' if ranks else ''}")
         if code := train_on(str(root), ranks):
             raise typer.Exit(code)
         _show_losses(root, console)

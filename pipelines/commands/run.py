@@ -122,7 +122,7 @@ def prepare(request: Request) -> Prepared:
     from pipelines.recipe import load_recipe
     from pipelines.runners import make_runner
     from pipelines.workspace import Workspace
-    from shards.memory import cpus
+    from shards.memory import cpus, default_ranks
 
     sampled = () if request.sample is None else (f"sample={request.sample!r}",)
     recipe = load_recipe(request.recipe, (*request.overrides, *sampled))
@@ -133,7 +133,7 @@ def prepare(request: Request) -> Prepared:
     options = BeamOptions.parse(request.beam_options) if request.beam_options else None
     workers, notes = _local_workers(request.workers, options)
     plan = driver.check(workspace)
-    free, ranks = room.room_at(workspace), request.ranks or min(2, cpus())
+    free, ranks = room.room_at(workspace), request.ranks or default_ranks()
     if workers is None:
         one = estimate_run(workspace, plan, workers=2, ranks=ranks)
         workers = room.default_workers(one.worker_bytes, free.memory_bytes, cpus())

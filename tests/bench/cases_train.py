@@ -5,11 +5,14 @@ An older processor is had on a newer one by ``ATEN_CPU_CAPABILITY=avx2 ONEDNN_MA
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Iterator
 
 import torch
 from harness import Case
 
+from pipelines.demo.recipe import demo_recipe
+from pipelines.recipe import parse_recipe
 from shards.training import ModelSettings
 from trainer.attention import lay_out
 from trainer.bf16 import has_bf16
@@ -17,11 +20,6 @@ from trainer.model import Decoder, initial_weight
 from trainer.rope import plain_rope
 
 CPU = torch.device("cpu")
-SHAPES = {
-    "train_192": (ModelSettings(layers=4, width=192, heads=6), 4_096, 4, 128),
-    "train_768": (ModelSettings(layers=2, width=768, heads=12), 8_192, 1, 512),
-}
-"""By name: model, vocabulary, rows, context. The first is the demo's."""
 
 DOCUMENTS_PER_ROW = 2
 
@@ -29,8 +27,9 @@ DOCUMENTS_PER_ROW = 2
 def cases() -> Iterator[Case]:
     """Return the cases."""
     torch.set_num_threads(1)
-    for name, (settings, vocabulary, rows, context) in SHAPES.items():
-        shape = settings, vocabulary, rows, context
+    wide = ModelSettings(layers=2, width=768, heads=12), 8_192, 1, 512
+    for name, shape in (("train_192", _demo_shape()), ("train_768", wide)):
+        _, _, rows, context = shape
         floors = {"fp32": _step(*shape, torch.float32)}
         if has_bf16(CPU):
             floors["native bf16"] = _step(*shape, torch.bfloat16)
@@ -42,6 +41,16 @@ def cases() -> Iterator[Case]:
             tokens=rows * context,
             note="a micro-batch of packed rows through the model and back, bf16 emulated through fp32",
         )
+
+
+def _demo_shape() -> tuple[ModelSettings, int, int, int]:
+    """Return (model, vocabulary, rows, context) of a micro-batch of the demo's first stage."""
+    recipe = parse_recipe(tomllib.loads(demo_recipe()), "the demo's recipe")
+    assert recipe.model is not None
+    assert recipe.training is not None
+    assert recipe.schedule is not None
+    context = recipe.schedule.stages[0].context_tokens
+    return recipe.model, recipe.tokenizer.vocab_size, recipe.training.rows_per_micro_batch(context), context
 
 
 def _step(

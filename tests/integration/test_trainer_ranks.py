@@ -21,10 +21,9 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from shards.errors import UserError
 from shards.lock import LOCK_FILE, locked
 from shards.reader import ShardSet
-from tests.trainer.older import OLDER, on_x86
+from tests.trainer.processor import OLDER, needs_bf16, on_x86
 from tests.trainer.synthetic_run import STAGES as SHORT_STAGES
-from tests.trainer.synthetic_run import TRAINING, losses, write_run, write_settings
-from trainer.bf16 import has_bf16
+from tests.trainer.synthetic_run import TRAINING, log, losses, write_run, write_settings
 from trainer.config import Job
 from trainer.loop import Trainer
 
@@ -106,10 +105,6 @@ def served(folder: Path) -> list[Any]:
     return [[(name, d["targets"]) for name, d in line["domains"].items()] for line in log(folder)[1:]]
 
 
-def log(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "train-log.jsonl").read_text().splitlines()]
-
-
 @pytest.mark.parametrize("name", ["two", "two_then_one", *(f"one_then_two_{z}" for z in STAGES)])
 def test_another_number_of_ranks_or_stage_changes_rounding_only(runs: dict[str, Path], name: str) -> None:
     assert losses(runs[name]) == pytest.approx(losses(runs["one"]), abs=1e-5)
@@ -136,9 +131,6 @@ def test_masters_and_moments_are_there_once_unless_replicated(runs: dict[str, Pa
     job = Job.load(runs[name])
     counted = int((runs[name] / "held-bytes").read_text())
     assert counted == copies * 12 * job.model.parameters(job.vocabulary)
-
-
-HAS_BF16 = has_bf16(torch.device("cpu"))
 
 
 def bf16_of(checkpoint: Path) -> str:
@@ -168,7 +160,7 @@ def test_an_older_processor_trains_in_emulated_bf16_and_a_newer_one_resumes_with
     assert json.loads((folder / "weights/finished.json").read_bytes())["bf16"] == "emulated"
 
 
-@pytest.mark.skipif(not HAS_BF16, reason="no processor with bf16 instructions to begin on")
+@needs_bf16
 def test_native_bf16_is_not_resumed_without_its_instructions(runs: dict[str, Path], tmp_path: Path) -> None:
     folder = Path(shutil.copytree(runs["one_bf16"], tmp_path / "run"))
     assert bf16_of(folder / "checkpoints/step-00000011") == "native"

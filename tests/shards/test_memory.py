@@ -54,6 +54,7 @@ V1_QUOTA = "sys/fs/cgroup/{}/cpu.cfs_quota_us", "sys/fs/cgroup/{}/cpu.cfs_period
         ({"sys/fs/cgroup/cpu.max": "150000 100000\n"}, 1),
         ({"sys/fs/cgroup/cpu.max": "1000 100000\n"}, 1),
         ({"sys/fs/cgroup/cpu.max": "garbage\n"}, None),
+        ({"sys/fs/cgroup/cpu.max": "100000 0\n"}, None),
         ({V1_QUOTA[0].format("cpu"): "-1\n", V1_QUOTA[1].format("cpu"): "100000\n"}, None),
         ({V1_QUOTA[0].format("cpu"): "100000\n", V1_QUOTA[1].format("cpu"): "100000\n"}, 1),
         ({V1_QUOTA[0].format("cpu,cpuacct"): "100000\n", V1_QUOTA[1].format("cpu,cpuacct"): "50000\n"}, 2),

@@ -153,5 +153,10 @@ def _write_shard(folder: Path, domain: str, split: Any, texts: list[np.ndarray],
 
 def losses(folder: Path) -> list[float]:
     """Give the training losses of every step in the log."""
-    lines = map(json.loads, (folder / "train-log.jsonl").read_text().splitlines())
-    return [line["loss"] for line in lines if line["kind"] == "train"]
+    return [line["loss"] for line in log(folder, "train")]
+
+
+def log(folder: Path, kind: str | None = None) -> list[dict[str, Any]]:
+    """Return the lines of the log, all or those of a kind."""
+    lines = [json.loads(line) for line in (folder / "train-log.jsonl").read_text().splitlines()]
+    return [line for line in lines if kind in (None, line["kind"])]

@@ -18,10 +18,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from shards.errors import UserError
 from shards.training import Bf16, Bf16Setting, ModelSettings
-from tests.trainer.older import OLDER, on_x86
+from tests.trainer.processor import OLDER, needs_bf16, on_x86
 from trainer import model as model_module
 from trainer.attention import Way, attend, lay_out
-from trainer.bf16 import Linear, choose_bf16, has_bf16
+from trainer.bf16 import Linear, choose_bf16
 from trainer.model import Decoder, initial_weight
 from trainer.rope import plain_rope
 
@@ -31,7 +31,6 @@ EPSILON = 2.0**-8
 
 MODEL = ModelSettings(layers=2, width=64, heads=4, kv_heads=2)
 VOCABULARY = 211
-needs_bf16 = pytest.mark.skipif(not has_bf16(CPU), reason="this processor has no bf16 instructions to compare with")
 
 
 def _random(*shape: int, seed: int) -> Tensor:

@@ -15,11 +15,10 @@ from torch.distributed.elastic.rendezvous.api import RendezvousConnectionError
 from torch.distributed.launcher import api
 
 from shards.errors import UserError
+from tests.integration.support import CHECKOUT, COMMAND
 from tests.trainer.synthetic_run import write_run
 from trainer import launch
 from trainer.stop import LAUNCHER
-
-ROOT = Path(__file__).parents[2]
 
 
 def _failures(*codes: int) -> dict[int, SimpleNamespace]:
@@ -150,10 +149,9 @@ def _train(
     tmp_path: Path, *before: str, ranks: int = 1, timeout: float | None = None
 ) -> subprocess.CompletedProcess[str]:
     folder = write_run(tmp_path / "run")
-    command = [sys.executable, "-P", "-c", "from pipelines.cli import main; main()", "train", str(folder)]
     return subprocess.run(
-        [*before, *command, "--ranks", str(ranks)],
-        cwd=ROOT,
+        [*before, *COMMAND, "train", str(folder), "--ranks", str(ranks)],
+        cwd=CHECKOUT,
         capture_output=True,
         text=True,
         timeout=timeout,
@@ -169,7 +167,7 @@ def test_a_port_that_cannot_be_had_is_one_message(port: str, tmp_path: Path, mon
     with socket.create_server(("127.0.0.1", 0)) as taken:
         monkeypatch.setenv("MASTER_PORT", str(taken.getsockname()[1]) if port == "taken" else port)
         command = [sys.executable, "-m", "trainer", str(folder)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+        done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == launch.RENDEZVOUS_FAILED
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: rank 0 cannot join the other ranks at 127.0.0.1:")

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -12,7 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from shards.errors import UserError
 from shards.reader import ShardSet
 from shards.schedule import Intervention, Schedule
-from tests.trainer.synthetic_run import STAGES, losses, write_run, write_settings
+from tests.trainer.synthetic_run import STAGES, log, losses, write_run, write_settings
 from trainer import loop
 from trainer.config import Job
 from trainer.loop import DivergedError, Trainer
@@ -34,10 +32,6 @@ def copy(folder: Path, to: Path) -> Path:
     return to
 
 
-def lines(folder: Path, kind: str) -> list[dict[str, Any]]:
-    return [x for x in map(json.loads, (folder / "train-log.jsonl").read_text().splitlines()) if x["kind"] == kind]
-
-
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_run(tmp_path_factory.mktemp("bare") / "run")
@@ -52,9 +46,9 @@ def straight(bare: Path, tmp_path_factory: pytest.TempPathFactory, mesh: DeviceM
 def test_the_log_follows_the_schedule(straight: tuple[Path, Trainer]) -> None:
     folder, trainer = straight
     schedule = Schedule.from_json((folder / "schedule.json").read_bytes())
-    log = lines(folder, "train")
-    assert [line["step"] for line in log] == list(range(1, schedule.steps + 1))
-    for line in log:
+    found = log(folder, "train")
+    assert [line["step"] for line in found] == list(range(1, schedule.steps + 1))
+    for line in found:
         point = schedule.at_step(line["step"] - 1)
         assert line["learning_rate"] == point.learning_rate
         assert line["context_tokens"] == point.context_tokens
@@ -63,7 +57,7 @@ def test_the_log_follows_the_schedule(straight: tuple[Path, Trainer]) -> None:
         assert 0 < sum(counts) < point.batch_tokens
         mean = sum(d["loss"] * d["targets"] for d in line["domains"].values()) / sum(counts)
         assert line["loss"] == pytest.approx(mean, rel=1e-12)
-    assert {line["context_tokens"] for line in log} == {32, 64, 128}
+    assert {line["context_tokens"] for line in found} == {32, 64, 128}
     assert trainer.finished
 
 
@@ -75,15 +69,15 @@ def test_it_learns(straight: tuple[Path, Trainer]) -> None:
 
 def test_held_out_documents_are_evaluated_at_every_stages_end(straight: tuple[Path, Trainer]) -> None:
     folder, _ = straight
-    log = lines(folder, "held_out")
-    assert [(line["step"], line["stage"]) for line in log] == [(5, "base"), (8, "long"), (11, "anneal")]
+    found = log(folder, "held_out")
+    assert [(line["step"], line["stage"]) for line in found] == [(5, "base"), (8, "long"), (11, "anneal")]
     # The same tokens at every context length: all but the first of each document.
     shards = ShardSet.open(folder / "shards")
-    for line in log:
+    for line in found:
         for domain in shards.domains:
             expected = shards.token_count(domain, "held_out") - shards.documents(domain, "held_out")
             assert line["domains"][domain]["targets"] == expected
-    assert log[-1]["domains"]["web"]["loss"] < log[0]["domains"]["web"]["loss"]
+    assert found[-1]["domains"]["web"]["loss"] < found[0]["domains"]["web"]["loss"]
 
 
 def test_going_on_from_every_step_changes_no_byte(
@@ -146,9 +140,9 @@ def test_exact_epochs_are_counted_once_and_then_remembered(
     job = Job.load(folder)
     schedule = fit(ShardSet.open(folder / "shards"), job.schedule, job.training.seed)
     assert trainer.step == schedule.steps
-    assert lines(folder, "train")[-1]["step"] == schedule.steps
+    assert log(folder, "train")[-1]["step"] == schedule.steps
     shards = ShardSet.open(folder / "shards")
-    targets = sum(d["targets"] for line in lines(folder, "train") for d in line["domains"].values())
+    targets = sum(d["targets"] for line in log(folder, "train") for d in line["domains"].values())
     assert targets == sum(shards.token_count(d) - shards.documents(d) for d in shards.domains)
 
 
@@ -213,14 +207,14 @@ def test_a_skipped_batch_trains_nothing_but_is_consumed(bare: Path, tmp_path: Pa
     trainer.interventions = (skipping,)
     trainer.run(3)
     before = {name: master.clone() for name, master in trainer.sharding.masters.items()}
-    assert [line["step"] for line in lines(folder, "skipped")] == [2, 3]
+    assert [line["step"] for line in log(folder, "skipped")] == [2, 3]
     again = Trainer(Job.load(folder), mesh, _clock)
     assert again.interventions == (skipping,)
     assert all(torch.equal(again.sharding.masters[name], before[name]) for name in before)
     plain = copy(bare, tmp_path / "b")
     train(plain, mesh, 4)
     again.run(1)
-    served = [[d["targets"] for d in lines(f, "train")[-1]["domains"].values()] for f in (folder, plain)]
+    served = [[d["targets"] for d in log(f, "train")[-1]["domains"].values()] for f in (folder, plain)]
     assert served[0] == served[1]
 
 
