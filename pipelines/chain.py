@@ -15,10 +15,10 @@ from pipelines.workspace import Run, Workspace
 from shards.errors import UserError
 from shards.store import fetch, hash_file
 from stages.base import Stage, parameters
-from stages.fingerprint import Fingerprint
+from stages.judges.fingerprint import Fingerprint
+from stages.judges.sample import Sample
 from stages.readers.base import READ
 from stages.registry import stage_class
-from stages.sample import Sample
 
 EXACT_DEDUP = "exact_dedup_v1"
 NEAR_DEDUP = "near_dedup_v1"
@@ -31,7 +31,7 @@ APPLIED_LATER = {PERPLEXITY: {"low_percentile", "high_percentile"}, Fingerprint.
 
 
 def stage_names(recipe: Recipe) -> list[str]:
-    """Give the names of every link of the chain, in order, as drop statistics list them."""
+    """Return the names of every link of the chain, in order, as drop statistics list them."""
     names = [READ]
     if recipe.sample < 1.0:
         names.append(Sample.name)
@@ -113,7 +113,7 @@ def build_stage(workspace: Workspace, use: StageUse, place: str, fitted: Mapping
 
 
 def with_defaults(workspace: Workspace) -> Recipe:
-    """Give the recipe with every parameter of every stage spelled out, so that the saved one says all that was decided.
+    """Return the recipe with every parameter of every stage spelled out: the saved one says all that was decided.
 
     Paths stay as they are written.
     """
@@ -144,19 +144,19 @@ def _models(workspace: Workspace, fitted: Mapping[str, str]) -> dict[str, str]:
 
 
 def fitted_languages(recipe: Recipe) -> list[LmSettings]:
-    """Give the language models that the run itself fits."""
+    """Return the language models that the run itself fits."""
     return [lm for lm in recipe.lm if lm.corpus]
 
 
 def fitted_models(run: Run) -> dict[str, str]:
-    """Give where the models lie that this run fitted, by language: a local path, or a URI that any worker can fetch."""
+    """Return the models that this run fitted, by language: a local path, or a URI that any worker can fetch."""
     folder = run.folder("fit_lm")
     entries = {lm.language: folder.require(lm.language).files["model"] for lm in fitted_languages(run.recipe)}
     return {language: run.store.uri(entry.path) for language, entry in entries.items()}
 
 
 def chain_section(chain: Sequence[Stage]) -> list[Any]:
-    """Give names, parameters and the content of models and lists of a chain, for a digest: no path is part of it."""
+    """Return names, parameters and the content of models and lists of a chain, for a digest: no path is part of it."""
     section: list[Any] = []
     for stage in chain:
         paths = set(stage.path_parameters)
@@ -173,7 +173,7 @@ def chain_section(chain: Sequence[Stage]) -> list[Any]:
 
 
 def _content(value: Any, files: Sequence[str]) -> Any:
-    """Give what a path parameter's files hold, by the names that verdicts may mention."""
+    """Return what a path parameter's files hold, by the names that verdicts may mention."""
     if isinstance(value, Mapping):
         return {key: _content(item, files) for key, item in sorted(value.items())}
     if not isinstance(value, str):

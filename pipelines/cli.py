@@ -55,7 +55,7 @@ class Invocation:
 
 
 def entry_points() -> dict[str, importlib.metadata.EntryPoint]:
-    """Give the subcommands that installed distributions bring, by name, in the order of the help."""
+    """Return the subcommands that installed distributions bring, by name, in the order of the help."""
     found = {point.name: point for point in importlib.metadata.entry_points(group=GROUP)}
     last = len(ORDER)
     return {name: found[name] for name in sorted(found, key=lambda n: (ORDER.index(n) if n in ORDER else last, n))}
@@ -65,7 +65,7 @@ class Commands(TyperGroup):
     """A group whose commands are entry points: a function with typer's annotations, or a ``typer.Typer``."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Give the names of all subcommands."""
+        """Return the names of all subcommands."""
         return list(entry_points())
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -113,7 +113,7 @@ def _unavailable(name: str, error: UserError) -> TyperCommand:
 
 
 def missing_extra(error: ModuleNotFoundError) -> UserError | None:
-    """Give the message for a module that an extra brings; None for any other module."""
+    """Return the message for a module that an extra brings; None for any other module."""
     module = (error.name or "").partition(".")[0]
     extra = _EXTRAS.get(module)
     if extra is None:
@@ -157,7 +157,7 @@ def reported() -> Iterator[None]:
 
 def _is_runner_error(error: RuntimeError) -> bool:
     # Importing the runners means importing Beam: where they are not loaded, they have not raised either.
-    runners = sys.modules.get("pipelines.runners")
+    runners = sys.modules.get("pipelines.beam.runners")
     return runners is not None and isinstance(error, runners.RunnerError)
 
 
@@ -171,7 +171,7 @@ def _fail(what: str, place: str = "", remedy: str = "", *, code: int) -> None:
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-    """Give (arguments for typer, options for Beam): for commands that take any, those after the first ``--``."""
+    """Return (arguments for typer, options for Beam): for commands that take any, those after the first ``--``."""
     command = next((argument for argument in arguments if not argument.startswith("-")), "")
     if command not in TAKES_BEAM_OPTIONS or "--" not in arguments:
         return list(arguments), ()

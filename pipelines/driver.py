@@ -10,8 +10,9 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from pipelines.beam.base import DriverPass, Pass
+from pipelines.beam.runners import BeamRunner, LocalRunner
 from pipelines.chain import build_chain, fitted_languages, with_defaults
-from pipelines.passes.base import DriverPass, Pass
 from pipelines.passes.decide import Decide
 from pipelines.passes.drops import Drops
 from pipelines.passes.exact import Exact, ExactRanges
@@ -24,7 +25,6 @@ from pipelines.passes.write import Catalog, Write
 from pipelines.plan import Plan, load_sources, make_plan, save_plan
 from pipelines.progress import Reporter
 from pipelines.recipe import Recipe
-from pipelines.runners import BeamRunner, LocalRunner
 from pipelines.workspace import RUN_FILE, Run, Workspace, describe
 from shards import lock
 from shards.errors import UserError
@@ -169,7 +169,7 @@ def make(work: Pass, run: Run, runner: LocalRunner | BeamRunner, reporter: Repor
 
 
 def finished_run(root: str) -> Run:
-    """Give the run of a folder whose passes are all finished, to read from.
+    """Return the run of a folder whose passes are all finished, to read from.
 
     Raises:
         UserError: if there is no run, or it is not finished.
@@ -181,7 +181,7 @@ def finished_run(root: str) -> Run:
 
 
 def judged_run(root: str) -> tuple[Run, bool]:
-    """Give a run that has every verdict, to look into, and whether it is finished: tokens may still be missing.
+    """Return a run that has every verdict, to look into, and whether it is finished: tokens may still be missing.
 
     Raises:
         UserError: if there is no run, or its verdicts are not all there yet.
@@ -223,5 +223,5 @@ def locked(workspace: Workspace) -> Iterator[None]:
 
 
 def pass_names() -> Sequence[str]:
-    """Give the names of all passes, in order."""
+    """Return the names of all passes, in order."""
     return [work.name for work in PASSES]

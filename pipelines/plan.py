@@ -101,7 +101,7 @@ def make_plan(workspace: Workspace, known: Sequence[PlannedSource] = ()) -> Plan
 
 
 def _found(workspace: Workspace) -> Iterator[tuple[str, int, int]]:
-    """Give (path, size, settings position), sorted by path; a file belongs to the first table whose glob matches."""
+    """Yield (path, size, settings position), sorted by path; a file belongs to the first table whose glob matches."""
     found: dict[str, tuple[str, int, int]] = {}
     for position, settings in enumerate(workspace.recipe.sources):
         for pattern in settings.globs:
@@ -143,7 +143,7 @@ def _expand(workspace: Workspace, pattern: str) -> list[tuple[str, int]]:
 
 
 def _matches(parts: Sequence[str], wanted: Sequence[str]) -> bool:
-    """Tell whether a path matches a glob, part by part: ``*`` stays inside a folder, ``**`` is any number of them."""
+    """Return whether a path matches a glob, part by part: ``*`` stays inside a folder, ``**`` is any number of them."""
     if not wanted:
         return not parts
     if wanted[0] == "**":
@@ -152,7 +152,7 @@ def _matches(parts: Sequence[str], wanted: Sequence[str]) -> bool:
 
 
 def probe_checksum(path: str, size: int) -> str:
-    """Give sha256 over the size and the first, middle and last 64 KiB: enough to notice a file that was replaced."""
+    """Return sha256 over the size and the first, middle and last 64 KiB: enough to notice a file that was replaced."""
     digest = hashlib.sha256(str(size).encode())
     with open_input(path) as file:
         for start in sorted({0, max(0, size // 2 - _PROBE_BYTES // 2), max(0, size - _PROBE_BYTES)}):
@@ -201,21 +201,21 @@ def save_plan(store: Store, plan: Plan, known: Sequence[PlannedSource]) -> None:
 
 
 def load_sources(store: Store) -> list[PlannedSource]:
-    """Give every source known to a run's folder, by index; none in a new folder."""
+    """Return every source known to a run's folder, by index; none in a new folder."""
     if not store.exists(PLAN_FILE):
         return []
     return [PlannedSource(**source) for source in store.read_json(PLAN_FILE)["sources"]]
 
 
 def load_plan(store: Store) -> Plan:
-    """Give a run's plan."""
+    """Return a run's plan."""
     value = store.read_json(PLAN_FILE)
     sources = {source["index"]: PlannedSource(**source) for source in value["sources"]}
     return Plan(tuple(Split(s["name"], tuple(sources[i] for i in s["sources"])) for s in value["splits"]))
 
 
 def plan_of(run: Run) -> Plan:
-    """Give a run's plan, loaded once per process."""
+    """Return a run's plan, loaded once per process."""
     return _plan(run.root, run.recipe_key)
 
 

@@ -16,7 +16,7 @@ import pydantic
 from pydantic import BaseModel, ConfigDict, Field
 
 from shards.errors import UserError
-from shards.schedule import ScheduleSettings
+from shards.schedule.schedule import ScheduleSettings
 from shards.training import ModelSettings, TrainSettings
 
 DEFAULT_SPLIT_BYTES = 256 << 20
@@ -174,7 +174,7 @@ def parse_recipe(table: Mapping[str, Any], place: str) -> Recipe:
 
 
 def wrong_value(error: Any) -> str:
-    """Give what pydantic says of a wrong value in the words of a recipe."""
+    """Return what pydantic says of a wrong value in the words of a recipe."""
     given = error["input"]
     if error["type"] in ("tuple_type", "list_type") and isinstance(given, str):
         return f'this is a list: write ["{given if len(given) < 60 else "..."}"]'
@@ -193,7 +193,7 @@ def _message(error: Any, table: Mapping[str, Any]) -> str:
 
 
 def _keys_at(path: Sequence[int | str]) -> list[str]:
-    """Give the valid keys of the settings class that a location leads to."""
+    """Return the valid keys of the settings class that a location leads to."""
     model: Any = Recipe
     for part in path:
         if isinstance(part, int) or not hasattr(model, "model_fields") or part not in model.model_fields:

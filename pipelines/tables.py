@@ -66,14 +66,14 @@ def _empty_batch(schema: pa.Schema) -> pa.RecordBatch:
 
 
 def read_batches(store: Store, entry: FileEntry) -> Iterator[pa.RecordBatch]:
-    """Give the batches of a published table, one at a time."""
+    """Yield the batches of a published table, one at a time."""
     with store.open_checked(entry) as file, pa.ipc.open_file(file) as reader:
         for index in range(reader.num_record_batches):
             yield reader.get_batch(index)
 
 
 def read_table(store: Store, entry: FileEntry, columns: Iterable[str] | None = None) -> pa.Table:
-    """Give a published table, or some of its columns."""
+    """Return a published table, or some of its columns."""
     with store.open_checked(entry) as file:
         options = None
         if columns is not None:
@@ -87,7 +87,7 @@ def read_table(store: Store, entry: FileEntry, columns: Iterable[str] | None = N
 
 
 def structured(table: pa.Table, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Give a table's columns as a structured array of ``dtype``, whose fields name the columns."""
+    """Return a table's columns as a structured array of ``dtype``, whose fields name the columns."""
     rows = np.empty(table.num_rows, dtype)
     for name in dtype.names or ():
         rows[name] = table.column(name).to_numpy()
@@ -95,17 +95,17 @@ def structured(table: pa.Table, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
 
 
 def unstructured(rows: npt.NDArray[Any]) -> pa.Table:
-    """Give a structured array as a table, one column per field."""
+    """Return a structured array as a table, one column per field."""
     return pa.table({name: pa.array(np.ascontiguousarray(rows[name])) for name in rows.dtype.names or ()})
 
 
 def one_array(column: pa.ChunkedArray) -> pa.Array:
-    """Give a table's column as one array."""
+    """Return a table's column as one array."""
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def group_counts(table: pa.Table, keys: list[str]) -> list[dict[str, Any]]:
-    """Give the row counts of a table by ``keys``, sorted by them, as a list of dicts with ``rows``."""
+    """Return the row counts of a table by ``keys``, sorted by them, as a list of dicts with ``rows``."""
     counted = table.group_by(keys).aggregate([([], "count_all")]).rename_columns([*keys, "rows"])
     order = pc.sort_indices(counted, sort_keys=[(key, "ascending") for key in keys])
     rows: list[dict[str, Any]] = counted.take(order).to_pylist()

@@ -34,7 +34,7 @@ class Workspace:
 
     @classmethod
     def of(cls, root: str, recipe: Recipe, base: str) -> Workspace:
-        """Give the workspace of a recipe, without touching the folder yet.
+        """Return the workspace of a recipe, without touching the folder yet.
 
         Raises:
             UserError: if the folder holds files that are not a run's.
@@ -80,7 +80,7 @@ class Workspace:
         return cls(store, Recipe.model_validate(saved["recipe"]), saved["base"])
 
     def input_path(self, path: str) -> str:
-        """Give the path of an input that the recipe names: a URI as it is, else relative to the recipe's folder."""
+        """Return the path of an input that the recipe names: a URI as it is, else relative to the recipe's folder."""
         return path if "://" in path else str(Path(self.base, path))
 
 
@@ -117,11 +117,11 @@ class Run:
         return self.workspace.recipe
 
     def folder(self, name: str) -> PassFolder:
-        """Give the folder of a pass whose digest is known."""
+        """Return the folder of a pass whose digest is known."""
         return PassFolder(self.store, name, dict(self.digests)[name])
 
     def with_digest(self, name: str, digest: str) -> Run:
-        """Give the run with one more pass known."""
+        """Return the run with one more pass known."""
         return replace(self, digests=(*self.digests, (name, digest)))
 
     def note_progress(self) -> None:
@@ -139,7 +139,7 @@ class Run:
         self.folder(name).commit(unit, files, statistics)
 
     def manifest(self, name: str) -> dict[str, Any]:
-        """Give the manifest of a finished pass: checked file by file once per process, then remembered.
+        """Return the manifest of a finished pass: checked file by file once per process, then remembered.
 
         Raises:
             IncompleteError: if the pass is not finished.
@@ -154,5 +154,5 @@ def _manifest(root: str, recipe_key: str, name: str, digest: str) -> dict[str, A
 
 
 def describe(recipe: Recipe) -> str:
-    """Give the recipe's canonical JSON text."""
+    """Return the recipe's canonical JSON text."""
     return json.dumps(recipe.model_dump(mode="json", by_alias=True), sort_keys=True)

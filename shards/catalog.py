@@ -45,7 +45,7 @@ class DomainShards(_Model):
     held_out: tuple[ShardEntry, ...] = ()
 
     def entries(self, split: Split) -> tuple[ShardEntry, ...]:
-        """Give the shards of one split."""
+        """Return the shards of one split."""
         return self.train if split == "train" else self.held_out
 
 
@@ -68,14 +68,14 @@ class ShardCatalog(_Model):
         return self
 
     def tokens_per_domain(self, split: Split = "train") -> dict[str, int]:
-        """Give the tokens of every domain, end-of-text tokens included, in sorted order of the names."""
+        """Return the tokens of every domain, end-of-text tokens included, in sorted order of the names."""
         return {
             name: sum(entry.token_count for entry in shards.entries(split))
             for name, shards in sorted(self.domains.items())
         }
 
     def to_json(self) -> str:
-        """Give the manifest's text: the same catalogue gives the same bytes."""
+        """Return the manifest's text: the same catalogue gives the same bytes."""
         return json.dumps(self.model_dump(mode="json"), indent=1, sort_keys=True) + "\n"
 
     @property
@@ -110,7 +110,7 @@ class ShardCatalog(_Model):
 
 
 def describe(files: ShardFiles, *, tokens: str, documents: str) -> ShardEntry:
-    """Give the manifest's entry of a shard that will be published under the two relative names."""
+    """Return the manifest's entry of a shard that will be published under the two relative names."""
     tokens_sha256, tokens_bytes = hash_file(files.tokens_path)
     documents_sha256, documents_bytes = hash_file(files.documents_path)
     return ShardEntry(

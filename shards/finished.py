@@ -57,7 +57,7 @@ def require_finished(folder: Path) -> None:
 
 
 def _listed(store: Store, name: str, digests: Any, kind: str) -> dict[str, Any] | None:
-    """Give path and sha256 of a file in a pass's manifest; None where the pass made no such file."""
+    """Return path and sha256 of a file in a pass's manifest; None where the pass made no such file."""
     path = f"{name}/manifest.json"
     manifest = _read(store, path)
     try:

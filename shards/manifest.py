@@ -20,7 +20,7 @@ MANIFEST_FORMAT: Final = 1
 
 
 def digest_of(value: Any) -> str:
-    """Give the sha256, in hex, of a JSON-able value in canonical form: keys sorted, no blanks."""
+    """Return the sha256, in hex, of a JSON-able value in canonical form: keys sorted, no blanks."""
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()
 
@@ -55,7 +55,7 @@ class PassFolder:
         self.store.write_json(self._marker_path(unit), value)
 
     def marker(self, unit: str) -> Marker | None:
-        """Give a unit's marker; None unless it is of this digest and every file it names is there in full size."""
+        """Return a unit's marker; None unless it is of this digest and every file it names is there in full size."""
         path = self._marker_path(unit)
         if not self.store.exists(path):
             return None
@@ -72,12 +72,12 @@ class PassFolder:
         return Marker(unit, self.digest, files, value["statistics"])
 
     def marked(self) -> set[str]:
-        """Give the units that have a marker file, whatever it holds: by one listing, for progress."""
+        """Return the units that have a marker file, whatever it holds: by one listing, for progress."""
         names = self.store.list(f"{self.name}/markers")
         return {name.rpartition("/")[2].removesuffix(".json") for name in names}
 
     def require(self, unit: str) -> Marker:
-        """Give a unit's marker.
+        """Return a unit's marker.
 
         Raises:
             IncompleteError: if the unit is not finished.
@@ -91,11 +91,11 @@ class PassFolder:
         return found
 
     def pending(self, units: Iterable[str]) -> list[str]:
-        """Give those units that have no valid marker, in order."""
+        """Return those units that have no valid marker, in order."""
         return [unit for unit in units if self.marker(unit) is None]
 
     def is_finished(self, units: Sequence[str] | None = None) -> bool:
-        """Tell whether the manifest is there with this digest, and every unit's marker with all its files.
+        """Return whether the manifest is there with this digest, and every unit's marker with all its files.
 
         Markers count as well as the manifest, because readers ask them: another recipe that began to work in this
         folder has overwritten some. With ``units``, the manifest must be of exactly these: a digest does not change
@@ -146,7 +146,7 @@ class PassFolder:
                 self.store.delete(path)
 
     def manifest(self) -> dict[str, Any]:
-        """Give the manifest's value.
+        """Return the manifest's value.
 
         Raises:
             IncompleteError: if the pass is not finished with this digest.

@@ -60,7 +60,7 @@ def _emulation_bytes(model: ModelSettings, vocabulary: int, tokens: int) -> int:
 
 
 def available_memory(root: Path = Path("/")) -> int | None:
-    """Give the bytes of memory that are free: the least of the machine's and the control group's, None if unknown.
+    """Return the bytes of memory that are free: the least of the machine's and the control group's, None if unknown.
 
     Args:
         root: where ``proc`` and ``sys`` are.

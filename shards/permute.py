@@ -24,7 +24,7 @@ _SECOND: Final = 0x94D049BB133111EB
 
 
 def splitmix64(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Give the splitmix64 output of each value: uint64 in, uint64 of the same shape out. A bijection on 64 bits."""
+    """Return the splitmix64 output of each value: uint64 in, uint64 of the same shape out. A bijection on 64 bits."""
     z = values + np.uint64(_GAMMA)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(_FIRST)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(_SECOND)
@@ -32,13 +32,13 @@ def splitmix64(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 def derive_key(*parts: int | str) -> int:
-    """Give a 64-bit key of a path of names and numbers: the same on every machine, another for any other path."""
+    """Return a 64-bit key of a path of names and numbers: the same on every machine, another for any other path."""
     text = "\x1f".join(f"{type(part).__name__}:{part}" for part in parts)
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
 def shuffled(size: int, key: int) -> npt.NDArray[np.int64]:
-    """Give a permutation of range(size), int64 of shape (size,), for sizes that fit into memory."""
+    """Return a permutation of range(size), int64 of shape (size,), for sizes that fit into memory."""
     noise = splitmix64(np.arange(size, dtype=np.uint64) ^ np.uint64(key & _MASK))
     return np.argsort(noise, kind="stable")
 
@@ -60,7 +60,7 @@ class Permutation:
         self._keys = [np.uint64(derive_key("round", key, index)) for index in range(ROUNDS)]
 
     def __call__(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Give the item at each position: int64 in, int64 of the same shape out, both in range(size).
+        """Return the item at each position: int64 in, int64 of the same shape out, both in range(size).
 
         Raises:
             IndexError: if a position lies outside range(size).

@@ -107,15 +107,15 @@ class ShardSet:
         return read
 
     def documents(self, domain: str, split: Split = "train") -> int:
-        """Give the number of documents of a domain."""
+        """Return the number of documents of a domain."""
         return int(self._shelf(domain, split).first[-1])
 
     def token_count(self, domain: str, split: Split = "train") -> int:
-        """Give the tokens of a domain, end-of-text tokens included."""
+        """Return the tokens of a domain, end-of-text tokens included."""
         return sum(entry.token_count for entry in self._shelf(domain, split).entries)
 
     def shard_rows(self, domain: str, split: Split = "train") -> Int64Array:
-        """Give the documents in each shard, int64 of shape (shards,)."""
+        """Return the documents in each shard, int64 of shape (shards,)."""
         return np.diff(self._shelf(domain, split).first)
 
     def locate(self, domain: str, split: Split, documents: Int64Array) -> Located:
@@ -137,13 +137,13 @@ class ShardSet:
         return Located(shard, start, length)
 
     def lengths(self, domain: str, split: Split = "train") -> Int64Array:
-        """Give the tokens of every document, int64 of shape (documents,), in shard order."""
+        """Return the tokens of every document, int64 of shape (documents,), in shard order."""
         shelf = self._shelf(domain, split)
         parts = [np.diff(self._map(entry).offsets) for entry in shelf.entries]
         return np.concatenate([np.empty(0, np.int64), *parts])
 
     def tokens(self, domain: str, split: Split, document: int) -> npt.NDArray[Any]:
-        """Give a document's tokens: a read-only view of mapped memory, of shape (length,) in the shards' dtype."""
+        """Return a document's tokens: a read-only view of mapped memory, of shape (length,) in the shards' dtype."""
         at = self.locate(domain, split, np.array([document], np.int64))
         values = self._map(self._shelf(domain, split).entries[int(at.shard[0])]).values
         return values[at.start[0] : at.start[0] + at.length[0]]
@@ -265,7 +265,7 @@ class ShardSet:
 
 
 def safe_path(folder: Path, relative: str) -> Path:
-    """Give the path of a file that a manifest names, once it is sure to lie inside the manifest's folder.
+    """Return the path of a file that a manifest names, once it is sure to lie inside the manifest's folder.
 
     Raises:
         UserError: if it is absolute, climbs with "..", or leads outside through a link.
@@ -284,7 +284,7 @@ def safe_path(folder: Path, relative: str) -> Path:
 
 
 def _by_shard(shard: Int64Array) -> list[tuple[int, Int64Array]]:
-    """Give (shard, positions of its members) for every shard that occurs, ascending."""
+    """Return (shard, positions of its members) for every shard that occurs, ascending."""
     if not len(shard):
         return []
     order = np.argsort(shard, kind="stable")

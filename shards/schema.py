@@ -50,7 +50,7 @@ TEXT_COLUMNS: Final = ("text", "payload")
 
 
 def make_doc_id(source_index: int, record_index: int) -> int:
-    """Give the identity of a record: ``source_index`` in the corpus's source table, ``record_index`` in its container.
+    """Return a record's identity: ``source_index`` in the corpus's source table, ``record_index`` in its container.
 
     Raises:
         OverflowError: if either index does not fit (31 and 32 bits).
@@ -61,5 +61,5 @@ def make_doc_id(source_index: int, record_index: int) -> int:
 
 
 def split_doc_id(doc_id: int) -> tuple[int, int]:
-    """Give (source_index, record_index) of a doc_id."""
+    """Return (source_index, record_index) of a doc_id."""
     return doc_id >> 32, doc_id & 0xFFFFFFFF

@@ -41,7 +41,7 @@ class FileEntry:
 
     @classmethod
     def of(cls, path: str, data: bytes) -> FileEntry:
-        """Give the entry of a small file with a fixed name."""
+        """Return the entry of a small file with a fixed name."""
         return cls(path, hashlib.sha256(data).hexdigest(), len(data), 1)
 
     @property
@@ -51,7 +51,7 @@ class FileEntry:
 
 
 def file_system(uri: str) -> tuple[pafs.FileSystem, str]:
-    """Give (file system, path in it) of a local path or a URI.
+    """Return (file system, path in it) of a local path or a URI.
 
     Raises:
         UserError: if no file system for the scheme is at hand.
@@ -87,7 +87,7 @@ def open_input(uri: str) -> BinaryIO:
 
 
 def fetch(uri: str) -> Path:
-    """Give a local path with the content of a local path or URI: a copy is made once per machine and version.
+    """Return a local path with the content of a local path or URI: a copy is made once per machine and version.
 
     Raises:
         OSError: if it is missing or cannot be read.
@@ -129,25 +129,25 @@ class Store:
         return full
 
     def local_path(self, path: str) -> Path | None:
-        """Give the local path for memory mapping, None where the store is remote."""
+        """Return the local path for memory mapping, None where the store is remote."""
         return Path(self._full(path)) if self.is_local else None
 
     def uri(self, path: str) -> str:
-        """Give a file's place for others: its local path, or its URI."""
+        """Return a file's place for others: its local path, or its URI."""
         full = self._full(path)
         return full if self.is_local else f"{self.root.rstrip('/')}/{path}"
 
     def exists(self, path: str) -> bool:
-        """Tell whether a file is there."""
+        """Return whether a file is there."""
         return bool(self._fs.get_file_info(self._full(path)).type == pafs.FileType.File)
 
     def size(self, path: str) -> int | None:
-        """Give the size in bytes, None where there is no such file."""
+        """Return the size in bytes, None where there is no such file."""
         info = self._fs.get_file_info(self._full(path))
         return cast(int, info.size) if info.type == pafs.FileType.File else None
 
     def list(self, folder: str) -> list[str]:
-        """Give the relative paths of all files below ``folder``, "." for all, sorted; none if it is missing."""
+        """Return the relative paths of all files below ``folder``, "." for all, sorted; none if it is missing."""
         where = self._full(folder.rstrip("/")) if PurePosixPath(folder).parts else self._base
         selector = pafs.FileSelector(where, allow_not_found=True, recursive=True)
         found = (info for info in self._fs.get_file_info(selector) if info.type == pafs.FileType.File)
@@ -192,12 +192,12 @@ class Store:
         return file
 
     def read_bytes(self, path: str) -> bytes:
-        """Give a whole small file."""
+        """Return a whole small file."""
         with self.open(path) as file:
             return cast(bytes, file.read())
 
     def read_json(self, path: str) -> Any:
-        """Give a JSON file's value.
+        """Return a JSON file's value.
 
         Raises:
             IncompleteError: if it is missing or not JSON.
@@ -246,7 +246,7 @@ class Store:
         return FileEntry(path, digest, size, rows)
 
     def local_copy(self, entry: FileEntry) -> Path:
-        """Give a local path with a published file's content: the file itself, or a copy named by its hash.
+        """Return a local path with a published file's content: the file itself, or a copy named by its hash.
 
         Raises:
             IncompleteError: if a fetched file's content is not what its entry says.
@@ -269,7 +269,7 @@ class Store:
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
-        """Give a fresh local folder, on the store's own disk where it is local, and remove it afterwards."""
+        """Yield a fresh local folder, on the store's own disk where it is local, and remove it afterwards."""
         parent = None
         if self.is_local:
             parent = Path(self._base) / SCRATCH
@@ -284,7 +284,7 @@ class Store:
 
 
 def hash_file(path: Path) -> tuple[str, int]:
-    """Give (sha256 in hex, size in bytes) of a local file."""
+    """Return (sha256 in hex, size in bytes) of a local file."""
     digest, size = hashlib.sha256(), 0
     with path.open("rb") as file:
         while chunk := file.read(_READ_BYTES):

@@ -70,7 +70,7 @@ class ModelSettings(_Strict):
         return -(-8 * self.width // (3 * _FFN_MULTIPLE)) * _FFN_MULTIPLE
 
     def parameters(self, vocabulary: int) -> int:
-        """Give the number of trained parameters."""
+        """Return the number of trained parameters."""
         attention = 2 * self.width * self.head_width * (self.heads + self.key_value_heads)
         block = attention + 3 * self.width * self.hidden_width + 2 * self.width
         return self.layers * block + self.width + vocabulary * self.width * (1 if self.tie_embeddings else 2)
@@ -117,12 +117,12 @@ class TrainSettings(_Strict):
         return setting
 
     def rows_per_micro_batch(self, context_tokens: int) -> int:
-        """Give the rows of one micro-batch at a context length."""
+        """Return the rows of one micro-batch at a context length."""
         tokens = self.micro_batch_tokens or DEFAULT_MICRO_BATCH_TOKENS
         return self.micro_batch_rows or max(1, tokens // context_tokens)
 
     def bytes_per_parameter(self, ranks: int) -> float:
-        """Give the bytes that a parameter takes on each rank at the peak of a step, activations aside.
+        """Return the bytes that a parameter takes on each rank at the peak of a step, activations aside.
 
         fp32 master, fp32 gradient and two fp32 moments (Adam), each whole or shared by ``ranks``; plus the copy for
         compute where a whole one is held through the step (ZeRO, arXiv 1910.02054, with fp32 gradients).

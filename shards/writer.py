@@ -44,7 +44,7 @@ class ShardFiles:
 
 
 def token_dtype(vocab_size: int) -> np.dtype[Any]:
-    """Give the dtype in which tokens are stored: uint16 up to a vocabulary of 65,536, else uint32."""
+    """Return the dtype in which tokens are stored: uint16 up to a vocabulary of 65,536, else uint32."""
     return np.dtype(np.uint16) if vocab_size <= MAX_UINT16_VOCABULARY else np.dtype(np.uint32)
 
 

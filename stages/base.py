@@ -60,11 +60,11 @@ class Stage(Protocol):
     """Domains it judges; empty for all."""
 
     def judge(self, batch: pa.RecordBatch) -> Verdict:
-        """Give the verdict on every row of ``batch``. Pure: the same rows give the same verdict in any batch."""
+        """Return the verdict on every row of ``batch``. Pure: the same rows give the same verdict in any batch."""
         ...
 
     def files(self) -> tuple[str, ...]:
-        """Give the paths of models and lists it reads: checked before a run, their content part of the digest."""
+        """Return the paths of models and lists it reads: checked before a run, their content part of the digest."""
         ...
 
     def prepare(self) -> None:
@@ -98,12 +98,12 @@ def stage(cls: type[T]) -> type[T]:
 
 
 def parameters(stage: Stage) -> dict[str, Any]:
-    """Give the parameters of a stage as plain values, for the resolved recipe and the digest."""
+    """Return the parameters of a stage as plain values, for the resolved recipe and the digest."""
     return dataclasses.asdict(cast(Any, stage))
 
 
 def keep_all(rows: int) -> npt.NDArray[np.int8]:
-    """Give codes that keep every row."""
+    """Return codes that keep every row."""
     return np.full(rows, KEPT, dtype=np.int8)
 
 
@@ -119,7 +119,7 @@ def first_failing(*checks: tuple[int, npt.NDArray[np.bool_], npt.NDArray[np.floa
 
 
 def live_mask(stage: Stage, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-    """Give the mask, shape (rows,), of the rows that ``stage`` judges: unmarked and in its domains."""
+    """Return the mask, shape (rows,), of the rows that ``stage`` judges: unmarked and in its domains."""
     live: npt.NDArray[np.bool_] = pc.is_null(batch.column("dropped_by")).to_numpy(zero_copy_only=False)
     if stage.domains:
         inside = pc.is_in(batch.column("domain"), value_set=pa.array(stage.domains, pa.string()))
@@ -212,10 +212,10 @@ def _with_columns(batch: pa.RecordBatch, updates: Mapping[str, pa.Array]) -> pa.
 
 
 def text_of(batch: pa.RecordBatch) -> list[str]:
-    """Give the texts of a batch as Python strings, an empty one for null."""
+    """Return the texts of a batch as Python strings, an empty one for null."""
     return [text or "" for text in batch.column("text").to_pylist()]
 
 
 def per_row(batch: pa.RecordBatch, measure: Callable[[str], float]) -> npt.NDArray[np.float64]:
-    """Give ``measure`` of every text, as float64 of shape (rows,)."""
+    """Return ``measure`` of every text, as float64 of shape (rows,)."""
     return np.fromiter((measure(text) for text in text_of(batch)), np.float64, batch.num_rows)

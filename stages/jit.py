@@ -46,7 +46,7 @@ def kernel(function: F) -> F:
 
 
 def _source(function: Callable[..., Any], seen: set[object]) -> bytes:
-    """Give the files of ``function`` and of the subkernels that it calls, and the numbers that it takes from others."""
+    """Return the files of ``function`` and of the subkernels it calls, and the numbers it takes from others."""
     if function in seen:
         return b""
     file = function.__code__.co_filename
@@ -67,7 +67,7 @@ def subkernel(function: F) -> F:
 
 
 def argument(array: npt.NDArray[S]) -> npt.NDArray[S]:
-    """Give a read-only, contiguous, aligned view, a copy only where it must be: the form in which kernels take input.
+    """Return a read-only, contiguous, aligned view, a copy only where it must be: the form in which kernels take input.
 
     numba compiles again for each other form, and two processes that do so at once can overwrite each other's files.
     """
@@ -78,20 +78,20 @@ def argument(array: npt.NDArray[S]) -> npt.NDArray[S]:
 
 @subkernel
 def mix(value: np.uint64) -> np.uint64:
-    """Give the splitmix64 finaliser of one value, for use inside kernels."""
+    """Return the splitmix64 finaliser of one value, for use inside kernels."""
     value = (value ^ (value >> np.uint64(30))) * MIX_1
     value = (value ^ (value >> np.uint64(27))) * MIX_2
     return value ^ (value >> np.uint64(31))
 
 
 def mix64(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Give the splitmix64 finaliser of every value (a bijection), uint64 of the same shape."""
+    """Return the splitmix64 finaliser of every value (a bijection), uint64 of the same shape."""
     values = (values ^ (values >> np.uint64(30))) * MIX_1
     values = (values ^ (values >> np.uint64(27))) * MIX_2
     return values ^ (values >> np.uint64(31))
 
 
 def random_words(seed: int, count: int) -> npt.NDArray[np.uint64]:
-    """Give ``count`` uint64 words of splitmix64 from ``seed``: the same in every version of every library."""
+    """Return ``count`` uint64 words of splitmix64 from ``seed``: the same in every version of every library."""
     steps = np.arange(1, count + 1, dtype=np.uint64) * GOLDEN
     return mix64(np.uint64(seed % (1 << 64)) + steps)

@@ -10,19 +10,19 @@ from shards.errors import UserError
 from stages.base import Stage
 
 REGISTRY: Final[dict[str, str]] = {
-    "sample_v1": "stages.sample:Sample",
-    "url_blacklist_v1": "stages.url_blacklist:UrlBlacklist",
-    "extract_html_v1": "stages.extract_html:ExtractHtml",
-    "language_v1": "stages.language:Language",
-    "gopher_quality_v1": "stages.gopher_quality:GopherQuality",
-    "gopher_repetition_v1": "stages.gopher_repetition:GopherRepetition",
-    "perplexity_v1": "stages.perplexity:Perplexity",
-    "fingerprint_v1": "stages.fingerprint:Fingerprint",
+    "sample_v1": "stages.judges.sample:Sample",
+    "url_blacklist_v1": "stages.judges.url_blacklist:UrlBlacklist",
+    "extract_html_v1": "stages.judges.extract_html:ExtractHtml",
+    "language_v1": "stages.judges.language:Language",
+    "gopher_quality_v1": "stages.judges.gopher_quality:GopherQuality",
+    "gopher_repetition_v1": "stages.judges.gopher_repetition:GopherRepetition",
+    "perplexity_v1": "stages.judges.perplexity:Perplexity",
+    "fingerprint_v1": "stages.judges.fingerprint:Fingerprint",
 }
 
 
 def stage_class(name: str) -> type[Stage]:
-    """Give the class registered under ``name``.
+    """Return the class registered under ``name``.
 
     Raises:
         UserError: if there is none; it names the nearest one.

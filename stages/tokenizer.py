@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shards.errors import UserError
-from stages.models import load_once
+from stages.models.cache import load_once
 
 BYTE_SYMBOLS = 256
 
@@ -76,7 +76,7 @@ class Encoder:
         self.vocab_size = 1 + max(vocabulary.values())
 
     def token_id(self, token: str, place: str) -> int:
-        """Give a token's id.
+        """Return a token's id.
 
         Raises:
             UserError: if the vocabulary has no such token.
@@ -91,7 +91,7 @@ class Encoder:
         return int(found)
 
     def encode(self, texts: list[str]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-        """Give (values uint32 of shape (tokens,), offsets int64 of shape (n + 1,)) of n texts, no special tokens."""
+        """Return (values uint32 of shape (tokens,), offsets int64 of shape (n + 1,)) of n texts, no special tokens."""
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         ids = [encoding.ids for encoding in encodings]
         offsets = np.zeros(len(texts) + 1, np.int64)
@@ -101,5 +101,5 @@ class Encoder:
 
 
 def load_encoder(path: str | os.PathLike[str]) -> Encoder:
-    """Give the encoder of a ``tokenizer.json``, loaded once per process."""
+    """Return the encoder of a ``tokenizer.json``, loaded once per process."""
     return load_once(Encoder, os.fspath(path))

@@ -25,7 +25,7 @@ CONTRIBUTING = CHECKOUT / ".github" / "CONTRIBUTING.md"
 
 
 def blocks(document: Path, language: str, after: str = "") -> list[str]:
-    """Give the code blocks of a language, all or those right after a marker comment."""
+    """Return the code blocks of a language, all or those right after a marker comment."""
     marker = rf"<!-- {re.escape(after)}[^>]*-->\n" if after else ""
     return re.findall(rf"{marker}```{language}\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL)
 

@@ -43,14 +43,14 @@ class Layout:
 
 
 def choose_way(setting: Literal["auto", "documents", "dense", "flex"], device: torch.device) -> Way:
-    """Give the way of attending for a device: over documents on CPU (flex has no backward there), flex on CUDA."""
+    """Return the way of attending for a device: over documents on CPU (flex has no backward there), flex on CUDA."""
     if setting != "auto":
         return setting
     return "flex" if device.type == "cuda" else "documents"
 
 
 def lay_out(segments: Tensor, way: Way, device: torch.device) -> Layout:
-    """Give the layout of packed rows.
+    """Return the layout of packed rows.
 
     Args:
         segments: integers of shape (rows, context) on the CPU; equal neighbours in a row are one document.

@@ -42,7 +42,7 @@ class Placed:
     last: npt.NDArray[np.bool_]
 
     def take(self, index: npt.NDArray[np.intp] | slice) -> Placed:
-        """Give some of the spans."""
+        """Return some of the spans."""
         return Placed(*(getattr(self, name)[index] for name in self.__dataclass_fields__))
 
     @classmethod
@@ -93,7 +93,7 @@ class StepPlan:
         return len(self.domain)
 
     def part(self, rows: slice) -> StepPlan:
-        """Give consecutive rows of it as a plan of their own, rows counted from 0."""
+        """Return consecutive rows of it as a plan of their own, rows counted from 0."""
         first, stop, stride = rows.indices(self.rows)
         if stride != 1:
             raise ValueError("rows of a step are taken consecutively")
@@ -135,7 +135,7 @@ class Batch:
         return self._segments[1]
 
     def trace(self, row: int, column: int) -> tuple[str, int, int] | None:
-        """Give (domain, document, token in it) of a slot, for ``ShardSet.trace``; None in padding.
+        """Return (domain, document, token in it) of a slot, for ``ShardSet.trace``; None in padding.
 
         Raises:
             IndexError: if there is no such slot.
@@ -184,7 +184,7 @@ def assemble(shards: ShardSet, plan: StepPlan, split: Split = "train") -> Batch:
 
 
 def _segments(plan: StepPlan) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """Give (first slot, slots, number in its row or -1) of every span and every stretch of padding, in slot order."""
+    """Return (first slot, slots, number in its row or -1) of every span and every stretch of padding, in slot order."""
     context, placed = plan.context_tokens, plan.placed
     count = np.bincount(placed.row, minlength=plan.rows)
     number = np.arange(len(placed.row)) - np.repeat(np.cumsum(count) - count, count)
@@ -198,7 +198,7 @@ def _segments(plan: StepPlan) -> tuple[Int64Array, Int64Array, Int64Array]:
 
 
 def micro_batches(rows: int, micro_batch_rows: int, rank: int = 0, world: int = 1) -> list[slice]:
-    """Give the micro-batches of a rank, as slices of a step's rows.
+    """Return the micro-batches of a rank, as slices of a step's rows.
 
     The step is cut into micro-batches of ``micro_batch_rows`` (the last may be shorter) whatever the number of ranks;
     each rank takes consecutive ones, so that only who computes a micro-batch depends on the ranks, never what is in it.

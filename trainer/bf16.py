@@ -40,7 +40,7 @@ class Bf16Choice:
 
 
 def has_bf16(device: torch.device) -> bool:
-    """Tell whether a device multiplies bf16 matrices by instructions of its own that torch may use.
+    """Return whether a device multiplies bf16 matrices by instructions of its own that torch may use.
 
     oneDNN says yes for every processor with AVX-512, but without the bf16 instructions its bf16 products take twice as
     long as fp32 ones. So the processor has to have them, and neither oneDNN nor torch may be held to an older one by

@@ -54,7 +54,7 @@ _REMEDY: Final = "Remove this checkpoint, to go on from an older one, or start a
 
 
 def code_version() -> str:
-    """Give the version of headrace, "unknown" where it is not installed."""
+    """Return the version of headrace, "unknown" where it is not installed."""
     try:
         return importlib.metadata.version("headrace")
     except importlib.metadata.PackageNotFoundError:
@@ -238,5 +238,5 @@ class _Reader(FileSystemReader):
         self._index = index
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        """Give the index."""
+        """Return the index."""
         return self._index

@@ -15,7 +15,7 @@ from shards.finished import SCHEDULE_FILE, TRAINING_FILE, require_finished
 from shards.manifest import digest_of
 from shards.memory import rank_bytes
 from shards.reader import ShardSet
-from shards.schedule import Schedule
+from shards.schedule.schedule import Schedule
 from shards.store import Store
 from shards.training import DEFAULT_MICRO_BATCH_TOKENS, Bf16, ModelSettings, TrainSettings, parse_settings
 

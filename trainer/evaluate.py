@@ -44,7 +44,7 @@ class HeldOut:
 
     @torch.no_grad()
     def __call__(self, model: nn.Module, context_tokens: int, rows: int, rope: Rope, way: Way) -> Losses:
-        """Give the losses at a context length, computed ``rows`` rows at a time; none where nothing is held out."""
+        """Return the losses at a context length, computed ``rows`` rows at a time; none where nothing is held out."""
         plan = held_out_plan(self._shards, context_tokens, self._max_tokens)
         parts = micro_batches(plan.rows, rows, self._rank, self._ranks)
         most = most_per_rank(plan.rows, rows, self._ranks)

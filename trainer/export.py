@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from torch import Tensor
 
-from shards import schedule
+from shards.schedule import schedule
 from shards.store import Store
 from shards.training import ModelSettings
 from trainer.sharding import Sharding, distributed
@@ -36,7 +36,7 @@ _INNER: Final = {
 
 
 def transformers_name(name: str) -> str:
-    """Give the name of a parameter in transformers' Llama."""
+    """Return the name of a parameter in transformers' Llama."""
     if name in _OUTER:
         return _OUTER[name]
     _, layer, rest = name.split(".", 2)
@@ -46,7 +46,7 @@ def transformers_name(name: str) -> str:
 def transformers_config(
     model: ModelSettings, vocabulary: int, rope: schedule.Rope, context_tokens: int, end_of_text: int
 ) -> dict[str, Any]:
-    """Give the ``config.json`` of the model after a stage with this RoPE and context length."""
+    """Return the ``config.json`` of the model after a stage with this RoPE and context length."""
     parameters: dict[str, Any] = {"rope_type": "default", "rope_theta": rope.theta}
     if rope.kind == "pi":
         parameters |= {"rope_type": "linear", "factor": rope.factor}

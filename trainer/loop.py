@@ -15,11 +15,12 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from shards.errors import UserError
 from shards.reader import ShardSet
-from shards.schedule import Intervention, Point, Schedule
+from shards.schedule.schedule import Intervention, Point, Schedule
 from shards.training import Bf16
 from trainer.attention import choose_way
 from trainer.bf16 import Bf16Choice, choose_bf16
 from trainer.checkpoint import Checkpoints, Found, Progress
+from trainer.collectives import any_asks, from_first
 from trainer.config import Job
 from trainer.evaluate import HeldOut
 from trainer.micro_batch import Losses, Tally, filled, losses_of, mean_loss, most_per_rank, target_count
@@ -29,7 +30,6 @@ from trainer.report import Log, Screen
 from trainer.rope import rope_of
 from trainer.sharding import distributed, is_replicated, shard
 from trainer.stream import Stream, fit
-from trainer.together import any_asks, from_first
 
 # A fresh model should know nothing; a first loss this far (in nats) from ln(vocabulary) has a cause worth finding.
 _FIRST_LOSS_TOLERANCE = 0.5
@@ -127,7 +127,7 @@ class Trainer:
         return from_first(lambda: choose_bf16(training.bf16, recorded, self._device, folder))
 
     def _counted(self, progress: Progress | None) -> Schedule:
-        """Give the schedule with its true length: counted once, on one rank; a checkpoint remembers it."""
+        """Return the schedule with its true length: counted once, on one rank; a checkpoint remembers it."""
         schedule = self._job.schedule
         if schedule.exact_epochs is None or schedule.fitted:
             return schedule

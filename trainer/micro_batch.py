@@ -25,31 +25,31 @@ _MASKED_TOKENS = 128
 
 
 def most_per_rank(rows: int, micro_batch_rows: int, ranks: int) -> int:
-    """Give the micro-batches of the rank that has most."""
+    """Return the micro-batches of the rank that has most."""
     return math.ceil(math.ceil(rows / micro_batch_rows) / ranks)
 
 
 def filled(batches: Sequence[Batch], count: int, context_tokens: int) -> list[Batch]:
-    """Give a rank's micro-batches, filled up with masked ones to ``count``."""
+    """Return a rank's micro-batches, filled up with masked ones to ``count``."""
     return [*batches, *(masked(context_tokens) for _ in range(count - len(batches)))]
 
 
 def masked(context_tokens: int) -> Batch:
-    """Give one short row that predicts nothing."""
+    """Return one short row that predicts nothing."""
     shape = (1, min(context_tokens, _MASKED_TOKENS))
     plan = StepPlan(shape[1], (), np.full(1, NO_DOCUMENT, np.int64), Placed.joined([]))
     return Batch(plan, np.zeros(shape, np.int64), np.full(shape, IGNORE, np.int64))
 
 
 def target_count(batches: Sequence[Batch], device: torch.device) -> int:
-    """Give the number of targets in the micro-batches of all ranks."""
+    """Return the number of targets in the micro-batches of all ranks."""
     count = torch.tensor([sum(int((batch.targets != IGNORE).sum()) for batch in batches)], device=device)
     dist.all_reduce(count)
     return int(count.item())
 
 
 def losses_of(model: nn.Module, batch: Batch, rope: Rope, way: Way, device: torch.device) -> Tensor:
-    """Give the loss of every token, fp32 of shape (rows, context), 0 where ignored."""
+    """Return the loss of every token, fp32 of shape (rows, context), 0 where ignored."""
     layout = lay_out(torch.from_numpy(batch.document), way, device)
     tokens, positions, targets = (
         torch.from_numpy(array).to(device, non_blocking=True)
@@ -74,7 +74,7 @@ class Tally:
         self._sums.index_add_(1, torch.from_numpy(batch.domain.clip(min=0)).to(losses.device), rows)
 
     def reduce(self) -> Losses:
-        """Give the mean loss and targets of every domain that had targets, over all ranks."""
+        """Return the mean loss and targets of every domain that had targets, over all ranks."""
         dist.all_reduce(self._sums)
         sums, counts = self._sums.tolist()
         return {
@@ -85,6 +85,6 @@ class Tally:
 
 
 def mean_loss(by_domain: Losses) -> float:
-    """Give the mean loss over all targets, NaN if there are none."""
+    """Return the mean loss over all targets, NaN if there are none."""
     count = sum(targets for _, targets in by_domain.values())
     return sum(loss * targets for loss, targets in by_domain.values()) / count if count else float("nan")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from shards.schedule import Schedule
+from shards.schedule.schedule import Schedule
 
 
 class Mixer:
@@ -43,7 +43,7 @@ class Mixer:
             self._available.remove(domain)
 
     def choose(self, tokens: int, context_tokens: int) -> int:
-        """Give the domain of the row that begins after ``tokens`` row slots; -1 if none has rows left."""
+        """Return the domain of the row that begins after ``tokens`` row slots; -1 if none has rows left."""
         if not self._available:
             return -1
         while self._stage < len(self._stages) - 1 and tokens >= self._begin[self._stage + 1]:
@@ -71,14 +71,14 @@ class Mixer:
         self._due[domain] = None
 
     def _owed(self, domain: int, tokens: int) -> float:
-        """Give the integral of the domain's weight up to ``tokens``, which is in this stage or at its end."""
+        """Return the integral of the domain's weight up to ``tokens``, which is in this stage or at its end."""
         stage = self._stages[self._stage]
         start, end = stage.weights_start[domain], stage.weights_end[domain]
         here = tokens - self._begin[self._stage]
         return self._owed_before[self._stage][domain] + here * (start + (end - start) * (here / (2 * stage.tokens)))
 
     def _reaches(self, domain: int, target: int) -> float:
-        """Give the row slots at which the domain's integral reaches ``target``; infinity if it never does."""
+        """Return the row slots at which the domain's integral reaches ``target``; infinity if it never does."""
         for index in range(self._stage, len(self._stages)):
             # The last stage goes on beyond its end: what is due then does not depend on where exactly the end is.
             if index < len(self._stages) - 1 and self._owed_before[index + 1][domain] < target:

@@ -107,7 +107,7 @@ class Decoder(nn.Module):
     def forward(
         self, tokens: Tensor, positions: Tensor, layout: Layout, rope: Rope, targets: Tensor | None = None
     ) -> Tensor:
-        """Give logits or losses.
+        """Return logits or losses.
 
         Args:
             tokens: int64 of shape (rows, context).
@@ -142,7 +142,7 @@ class Decoder(nn.Module):
 
 
 def initial_weight(name: str, shape: torch.Size, settings: ModelSettings, seed: int) -> Tensor:
-    """Give the fp32 start value of a parameter: a function of its name and the seed alone, so equal on any ranks.
+    """Return the fp32 start value of a parameter: a function of its name and the seed alone, so equal on any ranks.
 
     Norms start at one, everything else normal; what writes to the residual stream is scaled down by the number of its
     additions, as in GPT-2.
@@ -158,5 +158,5 @@ def initial_weight(name: str, shape: torch.Size, settings: ModelSettings, seed: 
 
 
 def decays(name: str) -> bool:
-    """Tell whether weight decay applies to a parameter: to matrices of blocks and head, not to norms or embeddings."""
+    """Return whether weight decay applies to a parameter: to matrices of blocks and head, not norms or embeddings."""
     return "norm" not in name and not name.startswith("embedding")

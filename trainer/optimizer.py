@@ -47,11 +47,11 @@ class ShardedAdamW:
             self._adam.state[parameter] = {"step": count, "exp_avg": first, "exp_avg_sq": second}
 
     def moments(self) -> Iterator[tuple[str, Tensor, Tensor]]:
-        """Give (name, first, second moment), fp32 of the masters' shapes; load into them in place."""
+        """Return (name, first, second moment), fp32 of the masters' shapes; load into them in place."""
         return ((name, first, second) for name, (first, second) in self._moments.items())
 
     def norm(self, gradients: Mapping[str, Tensor]) -> float:
-        """Give the L2 norm of the whole gradient over all ranks, summed in float64."""
+        """Return the L2 norm of the whole gradient over all ranks, summed in float64."""
         squares = [torch.linalg.vector_norm(g, dtype=torch.float64).square() for g in gradients.values() if g.numel()]
         total = torch.stack(squares).sum() if squares else torch.zeros((), dtype=torch.float64)
         if self._group is not None:
@@ -78,6 +78,6 @@ class ShardedAdamW:
         return norm
 
     def held(self) -> Iterator[Tensor]:
-        """Give the tensors that it holds."""
+        """Yield the tensors that it holds."""
         for first, second in self._moments.values():
             yield from (first, second)

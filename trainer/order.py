@@ -35,7 +35,7 @@ class DocumentOrder:
         self.documents = int(self._before[-1])
 
     def __call__(self, start: int, stop: int) -> Int64Array:
-        """Give the documents at positions ``start`` to ``stop`` of the epoch, int64 of shape (stop - start,).
+        """Return the documents at positions ``start`` to ``stop`` of the epoch, int64 of shape (stop - start,).
 
         Raises:
             IndexError: if the range reaches beyond the domain.
@@ -56,5 +56,5 @@ class DocumentOrder:
 
 
 def epoch_key(seed: int, domain: str, epoch: int) -> int:
-    """Give the key of a domain's order in an epoch. Other domains of a run do not change it."""
+    """Return the key of a domain's order in an epoch. Other domains of a run do not change it."""
     return derive_key("order", seed, domain, epoch)

@@ -36,15 +36,15 @@ class Spans:
 
     @classmethod
     def whole(cls, lengths: Int64Array) -> Spans:
-        """Give the spans of whole documents of these lengths, int64 of shape (documents,)."""
+        """Return the spans of whole documents of these lengths, int64 of shape (documents,)."""
         return cls(np.arange(len(lengths)), np.zeros(len(lengths), np.int64), lengths)
 
     def take(self, index: npt.NDArray[np.intp] | slice) -> Spans:
-        """Give some of the spans."""
+        """Return some of the spans."""
         return Spans(self.slot[index], self.start[index], self.length[index])
 
     def merged(self) -> Spans:
-        """Give the same tokens in document order, with spans that touch joined into one."""
+        """Return the same tokens in document order, with spans that touch joined into one."""
         if not len(self.slot):
             return self
         ordered = self.take(np.lexsort((self.start, self.slot)))
@@ -69,7 +69,7 @@ class PackedRows:
         return len(self.offsets) - 1
 
     def after(self, row: int) -> Spans:
-        """Give the spans of this row and all later ones."""
+        """Return the spans of this row and all later ones."""
         return self.spans.take(slice(int(self.offsets[row]), None))
 
 
@@ -100,7 +100,7 @@ def _cut(spans: Spans, context_tokens: int) -> Spans:
 
 
 def _assign_rows(lengths: Int64Array, context_tokens: int) -> Int64Array:
-    """Give the row of each piece by best-fit decreasing, int64 of shape (pieces,)."""
+    """Return the row of each piece by best-fit decreasing, int64 of shape (pieces,)."""
     order = np.argsort(-lengths, kind="stable")
     sizes = lengths[order]
     # No two pieces above half a row share one, so these open a row each, in order and with rising room.

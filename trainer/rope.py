@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shards import schedule
+from shards.schedule import schedule
 
 # Rotations within the original context above which YaRN keeps a frequency, and below which it interpolates (arXiv
 # 2309.00071, section 3.2).
@@ -28,13 +28,13 @@ class Rope:
     scale: float = 1.0
 
     def tables(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Give (cosine, sine), fp32 of shape (rows, context, 1, head_width / 2), for positions (rows, context)."""
+        """Return (cosine, sine), fp32 of shape (rows, context, 1, head_width / 2), for positions (rows, context)."""
         angles = positions.to(torch.float32)[..., None] * self.inverse_frequencies.to(positions.device)
         return (angles.cos() * self.scale)[:, :, None], (angles.sin() * self.scale)[:, :, None]
 
 
 def rope_of(settled: schedule.Rope, head_width: int) -> Rope:
-    """Give the frequencies that a schedule stage asks for."""
+    """Return the frequencies that a schedule stage asks for."""
     match settled.kind:
         case "none" | "theta":
             return plain_rope(head_width, settled.theta)
@@ -45,18 +45,18 @@ def rope_of(settled: schedule.Rope, head_width: int) -> Rope:
 
 
 def plain_rope(head_width: int, theta: float) -> Rope:
-    """Give the frequencies of the original RoPE, ``theta ** (-2i / head_width)``."""
+    """Return the frequencies of the original RoPE, ``theta ** (-2i / head_width)``."""
     exponents = torch.arange(0, head_width, 2, dtype=torch.int64).to(torch.float32) / head_width
     return Rope(1.0 / theta**exponents)
 
 
 def interpolated_rope(head_width: int, theta: float, factor: float) -> Rope:
-    """Give frequencies for positions divided by ``factor`` (position interpolation, arXiv 2306.15595)."""
+    """Return frequencies for positions divided by ``factor`` (position interpolation, arXiv 2306.15595)."""
     return Rope(plain_rope(head_width, theta).inverse_frequencies / factor)
 
 
 def yarn_rope(head_width: int, theta: float, factor: float, original_context: int) -> Rope:
-    """Give YaRN's frequencies: fast ones kept, slow ones interpolated, a ramp between (arXiv 2309.00071).
+    """Return YaRN's frequencies: fast ones kept, slow ones interpolated, a ramp between (arXiv 2309.00071).
 
     Args:
         head_width: features of one head.
@@ -74,7 +74,7 @@ def yarn_rope(head_width: int, theta: float, factor: float, original_context: in
 
 
 def _rotating_dimension(rotations: float, head_width: int, theta: float, context: int) -> float:
-    """Give the (fractional) pair of features that turns ``rotations`` times within ``context``."""
+    """Return the (fractional) pair of features that turns ``rotations`` times within ``context``."""
     return head_width * math.log(context / (rotations * 2 * math.pi)) / (2 * math.log(theta))
 
 

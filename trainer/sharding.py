@@ -40,13 +40,13 @@ class Sharding(Protocol):
         """Say, before a micro-batch's forward, whether it is the step's last."""
 
     def gradients(self) -> dict[str, Tensor]:
-        """Give the gradients of ``masters`` after the last backward, once: fp32, summed over micro-batches, ranks."""
+        """Return the gradients of ``masters`` after the last backward, once: fp32, summed over micro-batches, ranks."""
 
     def publish(self) -> None:
         """Make the updated masters those that the next forward computes with, and forget the gradients."""
 
     def copies(self) -> Iterator[Tensor]:
-        """Give the tensors held for compute at this moment, besides masters."""
+        """Return the tensors held for compute at this moment, besides masters."""
 
 
 def shard(
@@ -66,7 +66,7 @@ def shard(
 
 
 def distributed(sharding: Sharding, name: str, local: Tensor) -> DTensor:
-    """Give a rank's rows of something shaped as parameter ``name`` as part of the whole, sharing memory."""
+    """Return a rank's rows of something shaped as parameter ``name`` as part of the whole, sharing memory."""
     shape = sharding.shapes[name]
     stride = torch.empty(shape, device="meta").stride()
     return DTensor.from_local(local, sharding.mesh, sharding.placements, run_check=False, shape=shape, stride=stride)
@@ -119,7 +119,7 @@ class Fsdp:
             cast(FSDPModule, self.model).set_requires_gradient_sync(last)
 
     def gradients(self) -> dict[str, Tensor]:
-        """Give what FSDP reduced."""
+        """Return what FSDP reduced."""
         return {name: cast(DTensor, p.grad).to_local() for name, p in self._parameters.items()}
 
     def publish(self) -> None:
@@ -130,7 +130,7 @@ class Fsdp:
             module.reshard()
 
     def copies(self) -> Iterator[Tensor]:
-        """Give the gathered parameters."""
+        """Return the gathered parameters."""
         return (p for p in self.model.parameters() if not isinstance(p, DTensor))
 
 
@@ -180,7 +180,7 @@ class SharedUpdate:
             yield bucket
 
     def _rows(self, name: str) -> int:
-        """Give the rows of a parameter on a rank, padding of the last ranks included."""
+        """Return the rows of a parameter on a rank, padding of the last ranks included."""
         return -(-self.shapes[name][0] // self._ranks)
 
     def _padded(self, tensor: Tensor, rows: int) -> Tensor:
@@ -232,11 +232,11 @@ class SharedUpdate:
                 offset += size
 
     def copies(self) -> Iterator[Tensor]:
-        """Give the whole parameters, and the sums of gradients beyond this rank's."""
+        """Yield the whole parameters, and the sums of gradients beyond this rank's."""
         yield from self._parameters.values()
         yield from self._sums.values()
 
 
 def is_replicated(sharding: Sharding) -> bool:
-    """Tell whether every rank owns every parameter whole."""
+    """Return whether every rank owns every parameter whole."""
     return all(isinstance(placement, Replicate) for placement in sharding.placements)

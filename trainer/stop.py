@@ -33,7 +33,7 @@ class Stop:
             signal.signal(number, signal.SIG_DFL)
 
     def __call__(self) -> bool:
-        """Tell whether a signal came, or the process that started this one is gone."""
+        """Return whether a signal came, or the process that started this one is gone."""
         return self._asked or os.getppid() != self._parent
 
     @contextmanager

@@ -14,7 +14,7 @@ import pydantic
 
 from shards.errors import UserError
 from shards.reader import ShardSet
-from shards.schedule import Schedule
+from shards.schedule.schedule import Schedule
 from trainer.batch import Batch, Placed, StepPlan, assemble, micro_batches
 from trainer.cursor import Cursor, CursorState, Group
 from trainer.mixing import Mixer
@@ -81,7 +81,7 @@ class Stream:
         return self._step
 
     def state(self) -> dict[str, Any]:
-        """Give where it stands, before step ``step``, as plain values for JSON: some hundred bytes."""
+        """Return where it stands, before step ``step``, as plain values for JSON: some hundred bytes."""
         domains = {}
         for name, cursor, served in zip(self.schedule.domains, self._cursors, self._mixer.served, strict=True):
             now = cursor.state
@@ -105,7 +105,7 @@ class Stream:
             self._next()
 
     def plan(self, step: int) -> StepPlan:
-        """Give the plan of a step, all ranks' rows; the stream then stands after it.
+        """Return the plan of a step, all ranks' rows; the stream then stands after it.
 
         Raises:
             ValueError: if the schedule has no such step.
@@ -205,7 +205,7 @@ class Stream:
 
 
 def fit(shards: ShardSet, schedule: Schedule, seed: int, *, window_shards: int | None = None) -> Schedule:
-    """Give an ``exact_epochs`` schedule its true length, by planning it; any other schedule as it is.
+    """Return an ``exact_epochs`` schedule its true length, by planning it; any other schedule as it is.
 
     Rows hold padding, so an epoch takes more row slots than it has tokens, and how many depends on where the context
     changes. All stages but the last keep their tokens; the last takes the rows that are left, so that its learning

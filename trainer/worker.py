@@ -23,12 +23,12 @@ from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 from shards.errors import UserError
 from shards.lock import LOCK_FILE, locked
 from shards.reader import ShardSet
+from trainer.collectives import on_each
 from trainer.config import Job
 from trainer.export import export, transformers_config
 from trainer.launch import INTERRUPTED, RENDEZVOUS_FAILED
 from trainer.loop import DivergedError, Trainer
 from trainer.stop import LAUNCHER, Stop
-from trainer.together import on_each
 
 
 class RendezvousFailedError(RuntimeError):

@@ -36,7 +36,7 @@ def demo(
     Needs no network and no files of yours.
     """
     from pipelines.commands.run import Request, carry_out, prepare, show_report, train_on
-    from pipelines.render import make_console
+    from pipelines.inspection.terminal import make_console
 
     started = time.monotonic()
     console = make_console()
@@ -81,9 +81,9 @@ def _step(console: Console, title: str, note: str = "") -> None:
 def _corpus(out: Path, console: Console) -> Planted:
     from rich.text import Text
 
+    from pipelines.capacity.machine import shown_bytes
     from pipelines.demo.corpus import write_corpus
     from pipelines.demo.planted import Planted
-    from pipelines.room import shown_bytes
 
     folder = out / "corpus"
     # Written last of all: a crawl without it was not finished.
@@ -116,8 +116,8 @@ def _check(run: Run, planted: Planted, console: Console) -> bool:
     from rich.text import Text
 
     from pipelines.demo.check import check, summary
-    from pipelines.report import recounted, report
-    from pipelines.verdicts import verdicts
+    from pipelines.inspection.funnel import recounted, report
+    from pipelines.inspection.verdicts import verdicts
 
     findings = check(pa.concat_tables(verdicts(run)), planted)
     wrong = [finding for finding in findings if not finding.ok]
@@ -142,7 +142,7 @@ def _check(run: Run, planted: Planted, console: Console) -> bool:
 
 
 def _show_losses(root: Path, console: Console) -> None:
-    from pipelines.render import loss_table
+    from pipelines.inspection.terminal import loss_table
 
     console.print()
     console.print(loss_table("Loss per domain, in nats", losses(_log(root / "train-log.jsonl"))))
@@ -155,7 +155,7 @@ def _log(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def losses(lines: Iterator[dict[str, Any]] | Sequence[dict[str, Any]]) -> list[tuple[str, Mapping[str, float]]]:
-    """Give (label, loss by domain) of a training log: first step, each stage's last steps, its held-out loss."""
+    """Return (label, loss by domain) of a training log: first step, each stage's last steps, its held-out loss."""
     rows: list[tuple[str, Mapping[str, float]]] = []
     trained: dict[str, list[dict[str, Any]]] = {}
     held: dict[str, Mapping[str, float]] = {}
@@ -176,7 +176,7 @@ def losses(lines: Iterator[dict[str, Any]] | Sequence[dict[str, Any]]) -> list[t
 
 
 def _mean(steps: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Give the mean loss of each domain over steps, each target counted once."""
+    """Return the mean loss of each domain over steps, each target counted once."""
     total: dict[str, float] = {}
     targets: dict[str, int] = {}
     for step in steps:

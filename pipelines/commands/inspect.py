@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pipelines.samples import Shown
+    from pipelines.inspection.documents import Shown
     from pipelines.workspace import Run
 
 
@@ -47,7 +47,7 @@ def inspect(
     run, is_finished = judged_run(folder)
     readings = _read(run, samples, kept, number, seed, duplicates, trace)
     if as_json:
-        from pipelines.report import report_json
+        from pipelines.inspection.funnel import report_json
 
         value = {
             "finished": is_finished,
@@ -56,7 +56,7 @@ def inspect(
         }
         typer.echo(json.dumps(value, indent=1, ensure_ascii=False))
         return
-    from pipelines.render import make_console
+    from pipelines.inspection.terminal import make_console
 
     console = make_console()
     if not is_finished:
@@ -77,21 +77,21 @@ def _read(
     duplicates: bool,
     trace: str | None,
 ) -> dict[str, tuple[Mapping[str, Any], Sequence[Shown]]]:
-    """Give what was asked to be read, by name: (facts of the place, documents)."""
-    from pipelines import samples as reading
+    """Return what was asked to be read, by name: (facts of the place, documents)."""
     from pipelines.chain import EXACT_DEDUP, NEAR_DEDUP
+    from pipelines.inspection import documents
 
     found: dict[str, tuple[Mapping[str, Any], Sequence[Shown]]] = {}
     if trace is not None:
-        place, shown = reading.traced(run, trace)
+        place, shown = documents.traced(run, trace)
         found["trace"] = place, [shown]
     if samples is not None:
-        found["samples"] = {}, reading.dropped_samples(run, samples, number, seed)
+        found["samples"] = {}, documents.dropped_samples(run, samples, number, seed)
     if duplicates:
-        everything = reading.dropped_samples(run, "all", number, seed)
+        everything = documents.dropped_samples(run, "all", number, seed)
         found["removed_duplicates"] = {}, [one for one in everything if one.dropped_by in (EXACT_DEDUP, NEAR_DEDUP)]
     if kept is not None:
-        found["kept"] = {}, reading.kept_samples(run, kept, seed)
+        found["kept"] = {}, documents.kept_samples(run, kept, seed)
     return found
 
 
@@ -105,21 +105,21 @@ def _plain(found: tuple[Mapping[str, Any], Sequence[Shown]]) -> Any:
 
 
 def _print_report(console: Console, run: Run, by: Grouping | None) -> None:
-    from pipelines import render, report
+    from pipelines.inspection import funnel, terminal
 
-    found, unicode, width = report.report(run), render.can_draw(console), console.width
+    found, unicode, width = funnel.report(run), terminal.can_draw(console), console.width
     groups = {Grouping.LANGUAGE: found.languages, Grouping.DOMAIN: found.domains}
     tables: list[Any] = []
     if by is not None:
-        for name, funnel in groups[by].items():
-            tables.append(render.funnel_table(f"{by.value} {name}", funnel, unicode=unicode, width=width))
+        for name, links in groups[by].items():
+            tables.append(terminal.funnel_table(f"{by.value} {name}", links, unicode=unicode, width=width))
     else:
         title = "Documents through the chain"
-        tables.append(render.funnel_table(title, found.stages, unicode=unicode, width=width))
+        tables.append(terminal.funnel_table(title, found.stages, unicode=unicode, width=width))
         for grouping, funnels in groups.items():
-            tables.append(render.groups_table(f"By {grouping.value}", funnels, unicode=unicode, width=width))
-        tables.append(render.duplicates_table("Duplicates", report.duplicates(run)))
-        tables.append(render.tokens_table("Tokens in the shards", report.tokens_by_domain(run), unicode=unicode))
+            tables.append(terminal.groups_table(f"By {grouping.value}", funnels, unicode=unicode, width=width))
+        tables.append(terminal.duplicates_table("Duplicates", funnel.duplicates(run)))
+        tables.append(terminal.tokens_table("Tokens in the shards", funnel.tokens_by_domain(run), unicode=unicode))
     for table in tables:
         console.print(table)
         console.print()
@@ -128,7 +128,7 @@ def _print_report(console: Console, run: Run, by: Grouping | None) -> None:
 def _print_readings(console: Console, title: str, found: tuple[Mapping[str, Any], Sequence[Shown]], chars: int) -> None:
     from rich.text import Text
 
-    from pipelines.render import clean
+    from pipelines.inspection.terminal import clean
 
     place, documents = found
     if place:
@@ -147,7 +147,7 @@ def _print_readings(console: Console, title: str, found: tuple[Mapping[str, Any]
 def _print_document(console: Console, one: Shown, chars: int) -> None:
     from rich.text import Text
 
-    from pipelines.render import clean, excerpt
+    from pipelines.inspection.terminal import clean, excerpt
 
     facts = [f"language {one.language}", f"domain {one.domain}"]
     if one.dropped_by and one.value is not None:

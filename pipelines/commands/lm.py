@@ -39,9 +39,9 @@ def train(
 ) -> None:
     """Fit an interpolated modified Kneser-Ney model and write it as an ARPA file, which KenLM reads."""
     check_files(corpus, out, force)
+    from pipelines.inspection.terminal import make_console
     from pipelines.progress import PassProgress
-    from pipelines.render import make_console
-    from stages import kneser_ney
+    from stages.lm import kneser_ney
 
     console = make_console(stderr=True)
     with PassProgress(console) as progress:
@@ -70,12 +70,12 @@ def check_files(corpus: Sequence[Path], out: Path, force: bool) -> None:
 
 
 def corpus_lines(paths: Sequence[Path], advance: Callable[[int], None]) -> Iterator[str]:
-    """Give the normalised lines of text files, and tell ``advance`` the bytes read from disk so far.
+    """Yield the normalised lines of text files, and tell ``advance`` the bytes read from disk so far.
 
     Raises:
         UserError: for packed data that is cut short or damaged.
     """
-    from stages.lm_text import lm_lines
+    from stages.lm.normalise import lm_lines
 
     before = 0
     for path in paths:
@@ -127,8 +127,8 @@ class _Unpacked(io.RawIOBase):
 def _print_model(model: Any, out: Path) -> None:
     from rich.text import Text
 
-    from pipelines.render import make_console
-    from pipelines.room import shown_bytes
+    from pipelines.capacity.machine import shown_bytes
+    from pipelines.inspection.terminal import make_console
 
     console = make_console()
     for order, (table, discounts) in enumerate(zip(model.tables, model.discounts, strict=True), start=1):

@@ -18,11 +18,11 @@ from shards.errors import UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pipelines.beam_options import BeamOptions
-    from pipelines.estimate import Estimate
+    from pipelines.beam.options import BeamOptions
+    from pipelines.beam.runners import BeamRunner, LocalRunner
+    from pipelines.capacity.estimate import Estimate
+    from pipelines.capacity.machine import Machine
     from pipelines.plan import Plan
-    from pipelines.room import Room
-    from pipelines.runners import BeamRunner, LocalRunner
     from pipelines.workspace import Run, Workspace
 
 
@@ -52,7 +52,7 @@ def run(
 
     What follows -- goes to Beam, so that another runner does the work: -- --runner=PrismRunner
     """
-    from pipelines.render import make_console
+    from pipelines.inspection.terminal import make_console
 
     request = Request(
         recipe=recipe,
@@ -73,7 +73,7 @@ def run(
         return
     finished = carry_out(prepared, console)
     if as_json:
-        from pipelines.report import report_json
+        from pipelines.inspection.funnel import report_json
 
         typer.echo(json.dumps(report_json(finished), indent=1, ensure_ascii=False))
     else:
@@ -103,7 +103,7 @@ class Prepared:
     workspace: Workspace
     plan: Plan
     needed: Estimate
-    room: Room
+    machine: Machine
     workers: int
     runner: LocalRunner | BeamRunner
     trains: bool
@@ -116,11 +116,12 @@ def prepare(request: Request) -> Prepared:
     Raises:
         UserError: for the first thing that is wrong, or if the run cannot fit.
     """
-    from pipelines import driver, room
-    from pipelines.beam_options import BeamOptions
-    from pipelines.estimate import estimate_run
+    from pipelines import driver
+    from pipelines.beam.options import BeamOptions
+    from pipelines.beam.runners import make_runner
+    from pipelines.capacity import machine
+    from pipelines.capacity.estimate import estimate_run
     from pipelines.recipe import load_recipe
-    from pipelines.runners import make_runner
     from pipelines.workspace import Workspace
     from shards.memory import cpus, default_ranks
 
@@ -133,12 +134,12 @@ def prepare(request: Request) -> Prepared:
     options = BeamOptions.parse(request.beam_options) if request.beam_options else None
     workers, notes = _local_workers(request.workers, options)
     plan = driver.check(workspace)
-    free, ranks = room.room_at(workspace), request.ranks or default_ranks()
+    free, ranks = machine.measure(workspace), request.ranks or default_ranks()
     if workers is None:
         one = estimate_run(workspace, plan, workers=2, ranks=ranks)
-        workers = room.default_workers(one.worker_bytes, free.memory_bytes, cpus())
+        workers = machine.default_workers(one.worker_bytes, free.memory_bytes, cpus())
     needed = estimate_run(workspace, plan, workers=workers, ranks=ranks, train=trains)
-    room.require_room(needed, free, request.out, already_bytes=room.bytes_at(workspace))
+    machine.require_capacity(needed, free, request.out, already_bytes=machine.bytes_at(workspace))
     runner = make_runner(max(1, workers), options)
     return Prepared(workspace, plan, needed, free, workers, runner, trains, notes)
 
@@ -182,7 +183,7 @@ def carry_out(prepared: Prepared, console: Console) -> Run:
 
 
 def train_command(folder: str, ranks: int | None) -> list[str]:
-    """Give the command that trains on a finished run: another process, because curation never imports the trainer."""
+    """Return the command that trains on a finished run: another process, because curation never imports the trainer."""
     # -P: the folder that a person happens to stand in must not shadow our packages.
     start = [sys.executable, "-P", "-c", "from pipelines.cli import main; main()", "train", folder]
     return [*start, "--ranks", str(ranks)] if ranks else start
@@ -202,15 +203,15 @@ def train_on(folder: str, ranks: int | None, *, to_stderr: bool = False) -> int:
 
 def show_report(finished: Run, console: Console) -> None:
     """Print what the stages dropped, and what the shards hold."""
-    from pipelines import render, report
+    from pipelines.inspection import funnel, terminal
 
-    unicode = render.can_draw(console)
-    stages = report.report(finished).stages
+    unicode = terminal.can_draw(console)
+    stages = funnel.report(finished).stages
     console.print()
-    console.print(render.funnel_table("Documents through the chain", stages, unicode=unicode, width=console.width))
+    console.print(terminal.funnel_table("Documents through the chain", stages, unicode=unicode, width=console.width))
     console.print()
-    tokens = report.tokens_by_domain(finished)
-    console.print(render.tokens_table("Tokens in the shards", tokens, unicode=unicode))
+    tokens = funnel.tokens_by_domain(finished)
+    console.print(terminal.tokens_table("Tokens in the shards", tokens, unicode=unicode))
     console.print()
 
 
@@ -222,10 +223,10 @@ def show_plan(prepared: Prepared, console: Console, *, as_json: bool) -> None:
         return
     from rich.text import Text
 
-    from pipelines import render
-    from pipelines.room import shown_bytes
+    from pipelines.capacity.machine import shown_bytes
+    from pipelines.inspection import terminal
 
-    console.print(render.sources_table("Sources", value["sources"]))
+    console.print(terminal.sources_table("Sources", value["sources"]))
     lines = [
         f"{value['splits']} split(s), {shown_bytes(value['bytes'])}",
         f"chain: {' > '.join(value['chain'])}",
@@ -244,13 +245,13 @@ def show_plan(prepared: Prepared, console: Console, *, as_json: bool) -> None:
 
 
 def _shown(value: int | None) -> str:
-    from pipelines.room import shown_bytes
+    from pipelines.capacity.machine import shown_bytes
 
     return "unknown" if value is None else shown_bytes(value)
 
 
 def plan_json(prepared: Prepared) -> dict[str, Any]:
-    """Give the plan of a run as plain values."""
+    """Return the plan of a run as plain values."""
     from pipelines.chain import stage_names
 
     recipe, needed = prepared.workspace.recipe, prepared.needed
@@ -264,7 +265,7 @@ def plan_json(prepared: Prepared) -> dict[str, Any]:
         "schedule": [f"{s.name}, context {s.context_tokens} tokens" for s in schedule] if prepared.trains else [],
         "workers": prepared.workers,
         "estimate": {**vars(needed), "curation_bytes": needed.curation_bytes},
-        "free": vars(prepared.room),
+        "free": vars(prepared.machine),
     }
 
 

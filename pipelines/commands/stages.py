@@ -21,7 +21,7 @@ def stages(
         return
     from rich.text import Text
 
-    from pipelines.render import make_console
+    from pipelines.inspection.terminal import make_console
 
     console = make_console()
     for stage in found:
@@ -38,7 +38,7 @@ def stages(
 
 
 def _short(kind: str) -> str:
-    """Give a type as written, without the annotations of its limits."""
+    """Return a type as written, without the annotations of its limits."""
     return re.sub(r"Annotated\[(.+?), pydantic\.Field\([^)]*\)\]", r"\1", kind)
 
 
@@ -64,7 +64,7 @@ def described(kind: Any) -> dict[str, Any]:
 
 
 def _parameters(kind: Any) -> dict[str, dict[str, Any]]:
-    """Give each parameter's type as written, and its default where it has one."""
+    """Return each parameter's type as written, and its default where it has one."""
     found: dict[str, dict[str, Any]] = {}
     for name, field in kind.__pydantic_fields__.items():
         parameter: dict[str, Any] = {"type": kind.__annotations__[name]}

@@ -68,14 +68,14 @@ def check(verdicts: pa.Table, planted: Planted) -> list[Finding]:
 
 
 def summary(findings: Sequence[Finding]) -> list[tuple[str, int, int]]:
-    """Give (kind, fulfilled, planted) per kind, in order of first appearance."""
+    """Return (kind, fulfilled, planted) per kind, in order of first appearance."""
     total = Counter(finding.kind for finding in findings)
     good = Counter(finding.kind for finding in findings if finding.ok)
     return [(kind, good[kind], number) for kind, number in total.items()]
 
 
 def _judged(rows: Sequence[Row]) -> Row | None:
-    """Give the row of the document among those of one URL: a crawl has its request and metadata records as well."""
+    """Return the row of the document among those of one URL: a crawl has its request and metadata records as well."""
     documents = [row for row in rows if row["reason"] != NOT_A_DOCUMENT]
     return documents[0] if len(documents) == 1 else None
 

@@ -38,12 +38,12 @@ class Group:
 
 
 def exact_group(article: Article, copies: int) -> Group:
-    """Give an article and copies of it."""
+    """Return an article and copies of it."""
     return _group([article] * (copies + 1))
 
 
 def edited_group(article: Article, copies: int, rng: random.Random) -> Group:
-    """Give an article and lightly edited copies, every two of them at a Jaccard of at least ``MIN_DUPLICATE``."""
+    """Return an article and lightly edited copies, every two of them at a Jaccard of at least ``MIN_DUPLICATE``."""
     edits = max(1, round(0.04 * article.words / SHINGLE_WORDS))
     while edits >= 0:
         added = rng.sample(_ADDED, copies)
@@ -55,7 +55,7 @@ def edited_group(article: Article, copies: int, rng: random.Random) -> Group:
 
 
 def distinct_pair(article: Article, other: Article) -> Group:
-    """Give an article and one that takes over its beginning and goes on like another: related, but no duplicate."""
+    """Return an article and one that takes over its beginning and goes on like another: related, but no duplicate."""
     first, second = _sentences(article), _sentences(other)
     for share in (0.7, 0.65, 0.75, 0.6, 0.8, 0.55, 0.85, 0.5):
         cut = max(1, round(share * len(first)))

@@ -57,14 +57,14 @@ _NOTICE: Final = (
 
 
 def notice(rng: random.Random) -> Article:
-    """Give a ferry notice made of stock sentences: to a model that has read others, far too predictable."""
+    """Return a ferry notice made of stock sentences: to a model that has read others, far too predictable."""
     town = rng.choice(_TOWNS)
     sentences = [line.format(town=town, number=rng.choice(_NUMBERS), day=rng.choice(_DAYS)) for line in _NOTICE]
     return Article(f"Notice to passengers in {town}", (" ".join(sentences[:7]), " ".join(sentences[7:])))
 
 
 def word_salad(rng: random.Random, vocabulary: Sequence[str], words: int) -> Article:
-    """Give sentences of words drawn without any regard to each other, rare words as often as common ones."""
+    """Return sentences of words drawn without any regard to each other, rare words as often as common ones."""
     paragraphs = []
     for _ in range(3):
         sentences = []
@@ -76,7 +76,7 @@ def word_salad(rng: random.Random, vocabulary: Sequence[str], words: int) -> Art
 
 
 def keyword_spam(rng: random.Random, words: int) -> Article:
-    """Give a shop page that says little but the few words it wants to be found under."""
+    """Return a shop page that says little but the few words it wants to be found under."""
     goods = rng.choice(_GOODS)
     phrases: list[str] = []
     while sum(len(phrase.split()) for phrase in phrases) < words:
@@ -87,14 +87,14 @@ def keyword_spam(rng: random.Random, words: int) -> Article:
 
 
 def one_sentence(rng: random.Random, times: int) -> Article:
-    """Give a page that repeats one sentence, as a broken template does."""
+    """Return a page that repeats one sentence, as a broken template does."""
     town, day = rng.choice(_TOWNS), rng.choice(_DAYS)
     sentence = f"The museum of {town} is closed on {day} and we have to ask all visitors to come back with patience."
     return Article(f"Museum of {town}", tuple(" ".join([sentence] * 4) for _ in range(times // 4)))
 
 
 def hashtags(rng: random.Random, words: int) -> Article:
-    """Give a post of a few sentences that ends in a wall of hashtags."""
+    """Return a post of a few sentences that ends in a wall of hashtags."""
     tags = [f"#{rng.choice(_GOODS)}{rng.choice(('', 'deal', 'sale', 'style', 'love'))}" for _ in range(words)]
     town = rng.choice(_TOWNS)
     opening = (
@@ -107,7 +107,7 @@ def hashtags(rng: random.Random, words: int) -> Article:
 
 
 def stub(rng: random.Random) -> Article:
-    """Give a page of one short sentence: enough to tell its language, too little to learn from."""
+    """Return a page of one short sentence: enough to tell its language, too little to learn from."""
     town = rng.choice(_TOWNS)
     return Article(
         f"{town} allotments", (f"The page of the {town} allotment society will be back with news of the spring fair.",)

@@ -22,18 +22,18 @@ class Site:
     language: str = "en"
 
     def url(self, path: str) -> str:
-        """Give the address of ``path``."""
+        """Return the address of ``path``."""
         return f"https://{self.host}/{path}"
 
 
 def page(site: Site, title: str, paragraphs: Sequence[str], teasers: Sequence[str] = ()) -> bytes:
-    """Give the HTML of an article in UTF-8."""
+    """Return the HTML of an article in UTF-8."""
     body = "\n".join(f"<p>{escape(paragraph, quote=False)}</p>" for paragraph in paragraphs)
     return _frame(site, title, f"<article>\n<h1>{escape(title, quote=False)}</h1>\n{body}\n</article>", teasers)
 
 
 def empty_page(site: Site, title: str, teasers: Sequence[str] = ()) -> bytes:
-    """Give the HTML of a page that is all frame: navigation, cookie notice, teasers and footer."""
+    """Return the HTML of a page that is all frame: navigation, cookie notice, teasers and footer."""
     return _frame(site, title, '<div id="content"></div>', teasers)
 
 

@@ -57,7 +57,7 @@ class Material:
 
 
 def passages() -> list[Passage]:
-    """Give the original passages in other languages, in the order of the file."""
+    """Return the original passages in other languages, in the order of the file."""
     text = resources.files("pipelines.demo").joinpath("passages.toml").read_text(encoding="utf-8")
     return [
         Passage(table["language"], Article(table["title"], tuple(table["text"].strip().split("\n\n"))))
@@ -131,7 +131,7 @@ def _articles(title: str, lines: Sequence[str]) -> Iterator[Article]:
 
 
 def _documents(module: Module) -> Iterator[tuple[str, str]]:
-    """Give a document for the module and each of its top-level names, with the docstrings of what is inside it."""
+    """Yield a document for the module and each of its top-level names, with the docstrings of what is inside it."""
     grouped: dict[str, list[str]] = {}
     for name, text in module.docstrings:
         top = name.partition(".")[0]
@@ -157,7 +157,7 @@ def _pieces(module: Module) -> Iterator[tuple[str, str]]:
 
 
 def typical(articles: Sequence[Article], reference: Sequence[str]) -> list[Article]:
-    """Give the articles of middling length that repeat little and whose words are none of the rarest to the reference.
+    """Return articles of middling length that repeat little and whose words are not the rarest to the reference.
 
     What must survive is planted on these: of the others, some fall beyond a percentile cut or to Gopher's rules.
     """
@@ -174,7 +174,7 @@ def typical(articles: Sequence[Article], reference: Sequence[str]) -> list[Artic
 
 
 def repeated_share(article: Article) -> float:
-    """Give the larger of two shares: of word 5-grams that occurred before, and of words in the commonest 2-gram."""
+    """Return the larger of two shares: of word 5-grams that occurred before, and of words in the commonest 2-gram."""
     words = article.text.lower().split()
     fives, pairs = (Counter(zip(*(words[at:] for at in range(n)), strict=False)) for n in (5, 2))
     total = max(1, sum(fives.values()))

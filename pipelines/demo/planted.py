@@ -65,12 +65,12 @@ class Planted:
 
 
 def shingle_set(text: str, words: int = SHINGLE_WORDS) -> frozenset[tuple[str, ...]]:
-    """Give the set of word n-grams of ``text``, lower-cased, the slow and plain way."""
+    """Return the set of word n-grams of ``text``, lower-cased, the slow and plain way."""
     found = _WORD.findall(text.lower())
     return frozenset(tuple(found[at : at + words]) for at in range(max(1, len(found) - words + 1)))
 
 
 def jaccard(left: str, right: str) -> float:
-    """Give the exact Jaccard of two texts' word-5-gram sets."""
+    """Return the exact Jaccard of two texts' word-5-gram sets."""
     one, other = shingle_set(left), shingle_set(right)
     return len(one & other) / len(one | other)

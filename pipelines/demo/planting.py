@@ -39,7 +39,7 @@ class Crawl:
     urls: set[str] = field(default_factory=set)
 
     def address(self, site: Site, title: str, folder: str = "articles") -> str:
-        """Give a URL that no other page has."""
+        """Return a URL that no other page has."""
         slug = re.sub(r"\W+", "-", title.lower()).strip("-")
         url, number = site.url(f"{folder}/{slug}.html"), 1
         while url in self.urls:
@@ -80,7 +80,7 @@ class Crawl:
 
 
 def row(url: str, text: str) -> dict[str, str]:
-    """Give a row of a JSONL file."""
+    """Return a row of a JSONL file."""
     return {"url": url, "date": CRAWL_DATE, "text": text}
 
 

@@ -11,6 +11,6 @@ CORPUS: Final = "corpus"
 
 
 def demo_recipe(folder: Path = Path(CORPUS)) -> str:
-    """Give the recipe's TOML for what ``write_corpus`` wrote to ``folder``: absolute, or as seen from the recipe."""
+    """Return the recipe's TOML for what ``write_corpus`` wrote to ``folder``: absolute, or as seen from the recipe."""
     text = resources.files("pipelines.demo").joinpath("recipe.toml").read_text(encoding="utf-8")
     return text.replace(f'"{CORPUS}/', f'"{folder.as_posix()}/')

@@ -55,7 +55,7 @@ class Module:
 
 
 def topics() -> dict[str, str]:
-    """Give the language reference's topics by name, or nothing where a slim build left them out."""
+    """Return the language reference's topics by name, or nothing where a slim build left them out."""
     try:
         found = importlib.import_module("pydoc_data.topics").topics
     except ModuleNotFoundError:
@@ -64,7 +64,7 @@ def topics() -> dict[str, str]:
 
 
 def modules() -> Iterator[Module]:
-    """Give the standard library's modules in order of their paths.
+    """Yield the standard library's modules in order of their paths.
 
     Raises:
         UserError: if this Python carries no source of its library, as an embedded one may.
@@ -108,7 +108,7 @@ def _docstrings(node: ast.Module | _Definition, name: str) -> Iterator[tuple[str
 
 
 def paragraphs(text: str) -> Iterator[str]:
-    """Give the paragraphs of running prose, each on one line: no code, lists, tables, or lead-ins to them."""
+    """Yield the paragraphs of running prose, each on one line: no code, lists, tables, or lead-ins to them."""
     for block in _PARAGRAPH.split(text):
         lines = textwrap.dedent(block).strip()
         if ">>>" in lines or "::=" in lines or "\n    " in lines or "\n- " in lines:
@@ -127,6 +127,6 @@ def _is_prose(flat: str) -> bool:
 
 
 def share_of(name: str, seed: int) -> float:
-    """Give a number in [0, 1) that depends on ``name`` and ``seed`` only, to deal modules out with."""
+    """Return a number in [0, 1) that depends on ``name`` and ``seed`` only, to deal modules out with."""
     digest = hashlib.blake2b(f"{seed}:{name}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2.0**64

@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.beam.base import DriverPass
 from pipelines.chain import PERPLEXITY
-from pipelines.passes.base import DriverPass
 from pipelines.workspace import Run
-from stages.perplexity import percentile_cuts
+from stages.judges.perplexity import percentile_cuts
 
 Cuts = Mapping[str, tuple[float | None, float | None]]
 """Per language: the least and the greatest perplexity that stays; None for an open end."""
@@ -54,7 +54,7 @@ class Decide(DriverPass):
 
 
 def percentiles(run: Run) -> tuple[float | None, float | None]:
-    """Give the (low, high) percentiles that the recipe sets for perplexity, None where it sets none."""
+    """Return the (low, high) percentiles that the recipe sets for perplexity, None where it sets none."""
     for use in run.recipe.stages:
         if use.use == PERPLEXITY:
             return use.parameters.get("low_percentile"), use.parameters.get("high_percentile")
@@ -62,13 +62,13 @@ def percentiles(run: Run) -> tuple[float | None, float | None]:
 
 
 def cuts_of(run: Run) -> Cuts:
-    """Give the cuts of a run whose *decide* is finished."""
+    """Return the cuts of a run whose *decide* is finished."""
     found = run.folder("decide").require(DriverPass.UNIT).statistics["perplexity"]
     return {language: (bounds[0], bounds[1]) for language, bounds in found.items()}
 
 
 def cut_mask(table: pa.Table, cuts: Cuts) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Give masks (too plain, too chaotic), each of shape (rows,), for a table with ``language`` and ``perplexity``."""
+    """Return masks (too plain, too chaotic), each of shape (rows,), of a table with ``language`` and ``perplexity``."""
     plain = np.zeros(table.num_rows, np.bool_)
     chaotic = np.zeros(table.num_rows, np.bool_)
     if not cuts or "perplexity" not in table.column_names:

@@ -13,14 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pipelines.beam.base import DriverPass, UnitPass
 from pipelines.chain import EXACT_DEDUP, EXACT_DUPLICATE, NEAR_DEDUP, NEAR_DUPLICATE, PERPLEXITY
-from pipelines.passes.base import DriverPass, UnitPass
 from pipelines.passes.decide import TOO_CHAOTIC, TOO_PLAIN, cut_mask, cuts_of
 from pipelines.passes.exact import exact_drops_of
 from pipelines.passes.keys import is_in, split_names
 from pipelines.tables import group_counts, publish_table, read_table, structured
 from pipelines.workspace import Run
-from stages.near_dedup import REMOVAL
+from stages.dedup.near import REMOVAL
 
 SCHEMA = pa.schema(
     [
@@ -91,7 +91,7 @@ def _rows(keys: pa.Table, mask: npt.NDArray[np.bool_], stage: str, reason: str) 
 
 
 def _duplicates(run: Run, ids: npt.NDArray[np.int64]) -> list[pa.Table]:
-    """Give the exact and near drops among ``ids``, each with a witness that is kept in the end."""
+    """Return the exact and near drops among ``ids``, each with a witness that is kept in the end."""
     removed, _ = _near(run)
     exact = exact_drops_of(run)
     mine = exact[is_in(exact["doc_id"], ids)]
@@ -115,6 +115,6 @@ def _duplicate_rows(ids: Any, stage: str, reason: str, witness: Any, jaccard: An
 
 @functools.lru_cache(maxsize=1)
 def _near(run: Run) -> tuple[npt.NDArray[Any], pa.Table]:
-    """Give (removed, clusters) of the whole run, loaded once per process and run."""
+    """Return (removed, clusters) of the whole run, loaded once per process and run."""
     files = run.folder("near").require(DriverPass.UNIT).files
     return structured(read_table(run.store, files["removed"]), REMOVAL), read_table(run.store, files["clusters"])

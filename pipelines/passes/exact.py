@@ -15,13 +15,13 @@ import apache_beam as beam
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.estimate import RANGES_PER_PIPELINE
-from pipelines.passes.base import Builder, DriverPass, Pass
+from pipelines.beam.base import Builder, DriverPass, Pass
+from pipelines.beam.dofn import Step
+from pipelines.capacity.estimate import RANGES_PER_PIPELINE
 from pipelines.passes.keys import KeysBySplit, alive_keys, documents, merged, range_names, split_names
-from pipelines.step import Step
 from pipelines.tables import one_array, publish_table, read_table, structured, unstructured
 from pipelines.workspace import Run
-from stages.exact_dedup import DROP, EXACT_KEY, exact_drops, exact_keys
+from stages.dedup.exact import DROP, EXACT_KEY, exact_drops, exact_keys
 
 
 class ExactRanges(Pass):
@@ -104,6 +104,6 @@ class Exact(DriverPass):
 
 @functools.lru_cache(maxsize=1)
 def exact_drops_of(run: Run) -> npt.NDArray[Any]:
-    """Give all exact drops, a ``DROP`` array sorted by doc_id, loaded once per process and run."""
+    """Return all exact drops, a ``DROP`` array sorted by doc_id, loaded once per process and run."""
     entry = run.folder("exact").require(DriverPass.UNIT).files["drops"]
     return structured(read_table(run.store, entry), DROP)

@@ -8,18 +8,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from pipelines.beam.base import UnitPass
 from pipelines.chain import fitted_languages
-from pipelines.passes.base import UnitPass
 from pipelines.workspace import Run, Workspace
 from shards.errors import UserError
 from shards.store import hash_file
-from stages import kneser_ney
-from stages.kneser_ney import ESTIMATOR
-from stages.lm_text import SCHEME, lm_lines
+from stages.lm import kneser_ney
+from stages.lm.kneser_ney import ESTIMATOR
+from stages.lm.normalise import SCHEME, lm_lines
 
 
 def reference_files(workspace: Workspace, corpus: tuple[str, ...], place: str) -> list[str]:
-    """Give the files of a reference corpus, sorted.
+    """Return the files of a reference corpus, sorted.
 
     Raises:
         UserError: if a glob matches nothing.
@@ -38,7 +38,7 @@ def reference_files(workspace: Workspace, corpus: tuple[str, ...], place: str) -
 
 
 def reference_lines(paths: list[str]) -> Iterator[str]:
-    """Give the normalised lines of UTF-8 text files."""
+    """Yield the normalised lines of UTF-8 text files."""
     for path in paths:
         with open(path, encoding="utf-8", errors="replace") as file:
             for line in file:

@@ -17,22 +17,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.apply import Apply
-from pipelines.batches import UnitSink, UnitWriter, numbered
+from pipelines.beam.apply import Apply
+from pipelines.beam.base import Builder, Pass
+from pipelines.beam.dofn import Step
+from pipelines.beam.units import UnitSink, UnitWriter, numbered
 from pipelines.chain import build_chain, chain_section, fitted_models
-from pipelines.passes.base import Builder, Pass
 from pipelines.plan import PlannedSource, Split, plan_of
 from pipelines.recipe import SourceSettings
-from pipelines.step import Step
 from pipelines.tables import TableFile, group_counts, publish_table
 from pipelines.workspace import Run
 from shards.schema import DOCUMENT, TEXT_COLUMNS
 from shards.store import open_input
-from stages import domains
-from stages.hashing import splitmix64
-from stages.perplexity import perplexity_bin
+from stages.judges.perplexity import perplexity_bin
 from stages.readers import read
 from stages.readers.base import READ, Source
+from stages.text.hashing import splitmix64
+from stages.url import domains
 
 SAMPLES_PER_REASON = 10
 SAMPLE_CHARS = 4_000
@@ -82,7 +82,7 @@ class Judge(Pass):
 
 
 def source_of(planned: PlannedSource, settings: SourceSettings, path: str) -> Source:
-    """Give what a reader needs to know of a planned source."""
+    """Return what a reader needs to know of a planned source."""
     return Source(
         index=planned.index,
         path=path,
@@ -238,7 +238,7 @@ class Samples:
             heapq.heapreplace(heap, entry)
 
     def table(self) -> pa.Table:
-        """Give the samples, by stage, reason and hash."""
+        """Return the samples, by stage, reason and hash."""
         rows: Iterable[dict[str, Any]] = (
             found for reason in sorted(self._heaps) for _, _, found in sorted(self._heaps[reason], key=_by_hash)
         )

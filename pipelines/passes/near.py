@@ -19,19 +19,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.estimate import RANGES_PER_PIPELINE
-from pipelines.passes.base import Builder, DriverPass, Pass, UnitPass
+from pipelines.beam.base import Builder, DriverPass, Pass, UnitPass
+from pipelines.beam.dofn import Step
+from pipelines.capacity.estimate import RANGES_PER_PIPELINE
 from pipelines.passes.exact import exact_drops_of
 from pipelines.passes.keys import KeysBySplit, alive_keys, documents, is_in, merged, range_names, split_names
 from pipelines.plan import plan_of
-from pipelines.step import Step
 from pipelines.tables import one_array, publish_table, read_batches, read_table, structured, unstructured
 from pipelines.workspace import Run
-from stages.components import components
-from stages.fingerprint import signature_matrix
-from stages.minhash import band_keys, bands_for
-from stages.near_dedup import BAND_KEY, PAIR, candidate_pairs, greedy_survivors, jaccard_of_pairs, near_keys
-from stages.shingles import batch_shingles
+from stages.dedup.components import components
+from stages.dedup.minhash import band_keys, bands_for
+from stages.dedup.near import BAND_KEY, PAIR, candidate_pairs, greedy_survivors, jaccard_of_pairs, near_keys
+from stages.judges.fingerprint import signature_matrix
+from stages.text.shingles import batch_shingles
 
 PAIRS_PER_UNIT = 16_384
 """Verification holds the shingle sets of one chunk's documents: about 8 kB each, so usually 260 MB at most."""
@@ -90,7 +90,7 @@ class _BandKeys(KeysBySplit):
 
 
 def survivors_of_exact(run: Run, split: str, columns: Sequence[str]) -> pa.Table:
-    """Give ``columns`` of the keys of a split's documents that are alive after exact deduplication."""
+    """Return ``columns`` of the keys of a split's documents that are alive after exact deduplication."""
     table = alive_keys(run, split, list(dict.fromkeys(["doc_id", *columns])))
     gone = is_in(table.column("doc_id").to_numpy(), exact_drops_of(run)["doc_id"])
     return table.filter(pa.array(~gone)).select(list(columns))
@@ -196,7 +196,7 @@ class NearVerify(UnitPass):
 
 
 def _sets_of(run: Run, ids: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
-    """Give (offsets, hashes) of the shingle sets of ``ids``, sorted doc_ids."""
+    """Return (offsets, hashes) of the shingle sets of ``ids``, sorted doc_ids."""
     parts = []
     for split in _splits_of(run, ids):
         table = read_table(run.store, run.folder("near_sets").require(split).files["sets"])
@@ -209,7 +209,7 @@ def _sets_of(run: Run, ids: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64
 
 
 def _splits_of(run: Run, ids: npt.NDArray[np.int64]) -> list[str]:
-    """Give the splits that the documents ``ids`` come from: the others' files need not be opened."""
+    """Return the splits that the documents ``ids`` come from: the others' files need not be opened."""
     sources = set(np.unique(ids >> 32).tolist())
     return [split.name for split in plan_of(run).splits if sources & {source.index for source in split.sources}]
 
@@ -244,7 +244,7 @@ class Near(DriverPass):
 
 
 def _of_documents(run: Run, ids: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int32], pa.Array]:
-    """Give (priorities int32, content hashes) of ``ids``, sorted doc_ids."""
+    """Return (priorities int32, content hashes) of ``ids``, sorted doc_ids."""
     parts = [_HASHES.empty_table()]
     for split in _splits_of(run, ids):
         table = alive_keys(run, split, _HASHES.names).cast(_HASHES)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pipelines.passes.base import DriverPass
-from pipelines.report import main_losses
+from pipelines.beam.base import DriverPass
+from pipelines.inspection.funnel import main_losses
 from pipelines.workspace import Run
 from shards.errors import UserError
 from shards.finished import SCHEDULE_FILE, TRAINING_FILE
-from shards.resolve import resolve
+from shards.schedule.resolve import resolve
 from shards.store import FileEntry, Store
 from shards.training import ModelSettings, TrainSettings
 

@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.passes.base import DriverPass
+from pipelines.beam.base import DriverPass
+from pipelines.inspection.funnel import main_losses
 from pipelines.passes.keys import is_in, split_names
-from pipelines.report import main_losses
 from pipelines.tables import read_batches, read_table
 from pipelines.workspace import Run, Workspace
 from shards.errors import UserError
 from shards.store import hash_file
-from stages.hashing import below_share, splitmix64
+from stages.text.hashing import below_share, splitmix64
 from stages.tokenizer import Encoder, fit_bpe, load_encoder
 
 
 def survivors(run: Run, split: str) -> Iterator[pa.RecordBatch]:
-    """Give the documents of a split that nothing dropped, batch by batch, in doc_id order."""
+    """Yield the documents of a split that nothing dropped, batch by batch, in doc_id order."""
     drops = read_table(run.store, run.folder("drops").require(split).files["drops"], ["doc_id"])
     gone = drops.column("doc_id").to_numpy()
     for batch in read_batches(run.store, run.folder("judge").require(split).files["documents"]):
@@ -77,7 +77,7 @@ class FitTokenizer(DriverPass):
 
 
 def tokenizer_path(workspace: Workspace) -> str:
-    """Give the path of the tokeniser that the recipe names.
+    """Return the path of the tokeniser that the recipe names.
 
     Raises:
         UserError: if it is missing.
@@ -101,7 +101,7 @@ def check_tokenizer(workspace: Workspace) -> None:
 
 @functools.lru_cache(maxsize=1)
 def encoder_of(run: Run) -> tuple[Encoder, int]:
-    """Give (encoder, id of the end-of-text token) of a run whose tokeniser is ready."""
+    """Return (encoder, id of the end-of-text token) of a run whose tokeniser is ready."""
     marker = run.folder("tokenizer").require(DriverPass.UNIT)
     encoder = load_encoder(run.store.local_copy(marker.files["tokenizer"]))
     return encoder, int(marker.statistics["end_of_text"])

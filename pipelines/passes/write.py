@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.batches import UnitSink, UnitWriter, numbered
-from pipelines.passes.base import Builder, DriverPass, Pass
+from pipelines.beam.base import Builder, DriverPass, Pass
+from pipelines.beam.dofn import Step
+from pipelines.beam.units import UnitSink, UnitWriter, numbered
 from pipelines.passes.keys import is_in, split_names
 from pipelines.passes.tokenizer import encoder_of, survivors
-from pipelines.step import Step
 from pipelines.tables import one_array, read_table
 from pipelines.workspace import Run
 from shards.catalog import CATALOG_NAME, DomainShards, ShardCatalog, ShardEntry
@@ -29,7 +29,7 @@ from shards.manifest import digest_of
 from shards.schema import SCHEMA_VERSION
 from shards.store import FileEntry
 from shards.writer import ShardWriter, token_dtype
-from stages.hashing import below_share, splitmix64
+from stages.text.hashing import below_share, splitmix64
 
 SHARDS = "shards"
 TOKENS = "tokens"
@@ -80,7 +80,7 @@ def _survivor_bytes(run: Run) -> dict[str, int]:
 
 @functools.lru_cache(maxsize=1)
 def groups_of(run: Run) -> dict[str, tuple[str, ...]]:
-    """Give the groups of consecutive splits, by unit name: a group closes when its text reaches a shard's size."""
+    """Return the groups of consecutive splits, by unit name: a group closes when its text reaches a shard's size."""
     groups: dict[str, tuple[str, ...]] = {}
     group: list[str] = []
     size = 0
@@ -131,7 +131,7 @@ _READ = pa.schema(
 
 
 def held_out_mask(batch: pa.RecordBatch, clusters: pa.Table, share: float, seed: int) -> npt.NDArray[np.bool_]:
-    """Tell which documents are held out: by content hash, and by one hash for a whole cluster of near-duplicates.
+    """Return which documents are held out: by content hash, and by one hash for a whole cluster of near-duplicates.
 
     So a held-out document's near-duplicates are held out with it, wherever they lie.
     """

@@ -36,7 +36,7 @@ __all__ = ["FORMATS", "READ", "READ_FAILURES", "READ_REASONS", "OpenInput", "Sou
 
 
 def read(source: Source, open_input: OpenInput) -> Iterator[pa.RecordBatch]:
-    """Give the records of ``source`` in order, as batches of exactly ``shards.schema.DOCUMENT``.
+    """Yield the records of ``source`` in order, as batches of exactly ``shards.schema.DOCUMENT``.
 
     A document has its text, or its payload and media type where the text is yet to be extracted; any other record is
     marked with ``dropped_by`` = ``READ`` and its reason. What comes out depends on the bytes of the source alone.
@@ -75,7 +75,7 @@ def _opened(path: str, open_input: OpenInput) -> BinaryIO:
 
 
 def _rows(source: Source, raw: BinaryIO) -> Iterator[tuple[int | None, Row]]:
-    """Give (record index, or None for the next one; row) of every record."""
+    """Yield (record index, or None for the next one; row) of every record."""
     head = read_head(raw)
     if not head:
         yield None, Row(0).mark("empty_file", "the file is empty")

@@ -11,7 +11,7 @@ from typing import BinaryIO, Final
 import pyarrow as pa
 
 from shards.schema import DOCUMENT, MAX_BATCH_BYTES, MAX_BATCH_DOCUMENTS, UNKNOWN_LANGUAGE, make_doc_id
-from stages.url import host_of
+from stages.url.host import host_of
 
 READ: Final = "read"
 """``dropped_by`` of every record that a reader drops or fails."""
@@ -121,7 +121,7 @@ class BatchBuilder:
         self.record_index += 1
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """Give what is collected, if anything is."""
+        """Yield what is collected, if anything is."""
         if self._rows:
             yield _batch(self.source, self._rows, self._indices)
             self._rows, self._indices, self._bytes = [], [], 0
@@ -163,7 +163,7 @@ _EPOCH: Final = date(1970, 1, 1).toordinal()
 
 
 def parse_date(value: str) -> int | None:
-    """Give seconds since 1970 UTC of an ISO 8601 date, or of the 14 digits of an ARC date; None for anything else.
+    """Return seconds since 1970 UTC of an ISO 8601 date, or of the 14 digits of an ARC date; None for anything else.
 
     WARC 1.1 allows reduced precision (``2017-03``): the start of the period is meant then. No offset means UTC.
     """
@@ -186,5 +186,5 @@ def parse_date(value: str) -> int | None:
 
 
 def utf8(text: str) -> str:
-    """Give ``text`` with every lone surrogate replaced, so that Arrow takes it."""
+    """Return ``text`` with every lone surrogate replaced, so that Arrow takes it."""
     return text.encode("utf-8", "replace").decode("utf-8")

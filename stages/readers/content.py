@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from stages.html_charset import charset_of, decode
+from stages.html.charset import charset_of, decode
 from stages.readers.base import Row, Source, parse_date
 from stages.readers.http import BodyError, decode_body, parse_response
 from stages.readers.warc import DOCUMENT_TYPES, VERSIONS, Record
@@ -93,7 +93,7 @@ def _media(content_type: str) -> str:
 
 
 def _sniff(body: bytes) -> str:
-    """Give the media type of a body that came without one: HTML by its first bytes, text if nothing in it is binary."""
+    """Return the media type of a body that came without one: HTML by its first bytes, text if nothing is binary."""
     start = body[:1024].removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     if start.startswith(
         (b"<!doctype html", b"<html", b"<head", b"<body", b"<title", b"<!--", b"<meta", b"<div", b"<p")

@@ -106,13 +106,13 @@ class Stream:
             self._members.popleft()
 
     def member_at(self, offset: int) -> int | None:
-        """Give the offset in the input of the member that begins at decompressed ``offset``, not consumed yet."""
+        """Return the offset in the input of the member that begins at decompressed ``offset``, not consumed yet."""
         if self._members and self._members[0][0] == offset:
             return self._members[0][1]
         return None
 
     def members_within(self, start: int, end: int) -> list[int]:
-        """Give the decompressed offsets in (start, end) at which members begin."""
+        """Return the decompressed offsets in (start, end) at which members begin."""
         found = []
         for offset, _ in self._members:
             if offset >= end:
@@ -277,7 +277,7 @@ class Stream:
             window += bytes(self._slice)
 
     def _seen_since(self, origin: int) -> bytes:
-        """Give the input from ``origin``, or from where it is still kept, to the end of the slice."""
+        """Return the input from ``origin``, or from where it is still kept, to the end of the slice."""
         parts, start = [], self._slice_end
         for block in reversed(self._kept):
             if start <= origin:
@@ -292,7 +292,7 @@ def _new_member(compression: str) -> Any:
 
 
 def _starts_with(compression: str, block: bytes, probe: bytes) -> bool:
-    """Tell whether ``block`` begins a member whose content begins with ``probe``."""
+    """Return whether ``block`` begins a member whose content begins with ``probe``."""
     try:
         if compression == "gzip":
             start = zlib.decompressobj(31).decompress(block, max(1, len(probe)))

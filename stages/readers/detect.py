@@ -31,7 +31,7 @@ _WARC_NAME: Final = re.compile(r"\.(warc|wet|wat)(\.(gz|zst|zstd))?(\.open)?$", 
 
 
 def compression_of(head: bytes) -> str:
-    """Give ``none``, ``gzip`` or ``zstd`` by the first bytes of a file."""
+    """Return ``none``, ``gzip`` or ``zstd`` by the first bytes of a file."""
     if head.startswith(GZIP_MAGIC):
         return "gzip"
     skippable = len(head) >= 4 and head[1:4] == b"\x2a\x4d\x18" and head[0] >> 4 == 5
@@ -52,7 +52,7 @@ def unread(head: bytes) -> str | None:
 
 
 def container_of(head: bytes, path: str) -> str | None:
-    """Give ``warc``, ``jsonl`` or ``parquet`` by the first decompressed bytes and the name; None if it is neither."""
+    """Return ``warc``, ``jsonl`` or ``parquet`` by the first decompressed bytes and the name; None if it is neither."""
     if head.startswith(b"PAR1"):
         return "parquet"
     if head.lstrip(b"\r\n")[:5].upper() == b"WARC/":
@@ -80,7 +80,7 @@ class Rewound:
         self._head, self._rest = head, rest
 
     def read(self, count: int) -> bytes:
-        """Give up to ``count`` bytes, none only at the end."""
+        """Return up to ``count`` bytes, none only at the end."""
         if not self._head:
             return self._rest.read(count)
         part, self._head = self._head[:count], self._head[count:]
@@ -96,6 +96,6 @@ def read_head(raw: BinaryIO) -> bytes:
 
 
 def peek(stream: Stream) -> bytes:
-    """Give the first decompressed ``HEAD_BYTES``, or as many as can be decoded, without consuming them."""
+    """Return the first decompressed ``HEAD_BYTES``, or as many as can be decoded, without consuming them."""
     stream.ensure(HEAD_BYTES)
     return bytes(stream.data[:HEAD_BYTES])

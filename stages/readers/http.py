@@ -44,7 +44,7 @@ class Response:
 
 
 def parse_response(block: bytes) -> Response | None:
-    """Give the response in ``block``, or None if it begins with no HTTP status line. A header may lack its end."""
+    """Return the response in ``block``, or None if it begins with no HTTP status line. A header may lack its end."""
     status = _STATUS.match(block)
     if status is None:
         return None
@@ -126,7 +126,7 @@ def _decode(coding: str, body: bytes, limit: int) -> bytes:
 
 
 def gunzip(body: bytes, limit: int, new: Callable[[int], Any] = zlib.decompressobj) -> bytes:
-    """Give what the gzip members that ``body`` begins with hold, up to about ``limit`` bytes; ``new`` makes decoders.
+    """Return what the gzip members that ``body`` begins with hold, up to about ``limit`` bytes; ``new`` makes decoders.
 
     Raises:
         zlib.error: if a member is damaged.
@@ -144,7 +144,7 @@ def gunzip(body: bytes, limit: int, new: Callable[[int], Any] = zlib.decompresso
 
 
 def unzstd(body: bytes, limit: int) -> bytes:
-    """Give what the zstd frames that ``body`` begins with hold, stopping less than 16 MiB beyond ``limit``.
+    """Return what the zstd frames that ``body`` begins with hold, stopping less than 16 MiB beyond ``limit``.
 
     Raises:
         zstandard.ZstdError: if a frame is damaged.

@@ -14,7 +14,7 @@ _BLANK: Final = b" \t\r"
 
 
 def rows(stream: Stream, source: Source) -> Iterator[Row]:
-    """Give one row a line; blank lines are no records.
+    """Yield one row a line; blank lines are no records.
 
     ``Row.offset`` is the decompressed byte offset of the line's start, of a damaged member its offset in the file.
     A line ends at a line feed only. U+0000 stays what it is: JSON may hold it.
@@ -35,7 +35,7 @@ def rows(stream: Stream, source: Source) -> Iterator[Row]:
 
 
 def lines(stream: Stream, limit: int) -> Iterator[tuple[int, bytes, int]]:
-    """Give (decompressed offset, line without its end, its length), up to the stream's end or its damage.
+    """Yield (decompressed offset, line without its end, its length), up to the stream's end or its damage.
 
     Lines longer than ``limit`` come without their bytes, which are never held; a line cut by damage does not come.
     """
@@ -78,7 +78,7 @@ def _skip_line(stream: Stream) -> int:
 
 
 def damaged(damage: Damage) -> Row:
-    """Give the failure row of a damaged compressed member."""
+    """Return the failure row of a damaged compressed member."""
     return Row(damage.offset).mark(damage.reason, f"{damage.detail} (compressed member at byte {damage.offset})")
 
 
@@ -108,7 +108,7 @@ def parse(offset: int, line: bytes, source: Source) -> Row:
 
 
 def _field(record: dict[str, Any], key: str) -> Any:
-    """Give a field by its name, or by its path, such as ``metadata.url``; None where there is none."""
+    """Return a field by its name, or by its path, such as ``metadata.url``; None where there is none."""
     if key in record or "." not in key:
         return record.get(key)
     first, _, rest = key.partition(".")

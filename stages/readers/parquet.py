@@ -23,7 +23,7 @@ MAX_LOST_ROWS: Final = 64 << 20
 
 
 def rows(raw: BinaryIO, source: Source) -> Iterator[tuple[int, Row]]:
-    """Give (row number, row) of every row; ``Row.offset`` is the row number too.
+    """Yield (row number, row) of every row; ``Row.offset`` is the row number too.
 
     Rows of a row group that cannot be decoded are one failure each, and the next group goes on at its own number.
 
@@ -95,7 +95,7 @@ class _Parquet:
             raise error
 
     def group(self, file: pq.ParquetFile, group: int, first: int, end: int) -> Iterator[tuple[int, Row]]:
-        """Give the rows of a row group, numbered from ``first``: exactly the ``end - first`` that the footer claims."""
+        """Yield the rows of a row group, numbered from ``first``: exactly the ``end - first`` the footer claims."""
         average = file.metadata.row_group(group).total_byte_size // max(1, end - first) + 1
         batch_rows = max(1, min(MAX_ROWS, MAX_BATCH_BYTES // average))
         number, why = first, "the group holds fewer"
@@ -112,7 +112,7 @@ class _Parquet:
             yield from self.lost(number, end, "unreadable", detail)
 
     def lost(self, first: int, end: int, reason: str, detail: str) -> Iterator[tuple[int, Row]]:
-        """Give a failure for every row from ``first`` to ``end``; the first says why."""
+        """Yield a failure for every row from ``first`` to ``end``; the first says why."""
         stop = min(end, first + max(1, MAX_LOST_ROWS - self.lost_rows))
         self.lost_rows += stop - first
         for number in range(first, stop):
@@ -145,7 +145,7 @@ def _judge(row: Row, text: bytes | None, source: Source) -> Row:
 
 
 def _strings(batch: pa.RecordBatch, name: str) -> list[str | None]:
-    """Give a column as strings, nulls where it is missing or holds something else."""
+    """Return a column as strings, nulls where it is missing or holds something else."""
     if name not in batch.schema.names or not _is_text(batch.schema.field(name).type):
         return [None] * batch.num_rows
     binary = batch.column(name).cast(pa.large_string()).view(pa.large_binary())
@@ -153,7 +153,7 @@ def _strings(batch: pa.RecordBatch, name: str) -> list[str | None]:
 
 
 def _seconds(batch: pa.RecordBatch, name: str) -> list[int | None]:
-    """Give a column of dates, times or strings as seconds since 1970, nulls where that is no date."""
+    """Return a column of dates, times or strings as seconds since 1970, nulls where that is no date."""
     kind = batch.schema.field(name).type if name in batch.schema.names else pa.null()
     if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
         return [None if value is None else parse_date(value) for value in _strings(batch, name)]

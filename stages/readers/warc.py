@@ -58,7 +58,7 @@ class Record:
 
 
 def records(stream: Stream, limit: int) -> Iterator[Record]:
-    """Give every record of the file in order; blocks longer than ``limit`` bytes pass without being held."""
+    """Yield every record of the file in order; blocks longer than ``limit`` bytes pass without being held."""
     while True:
         if not _skip_newlines(stream):
             if stream.damage is None:
@@ -114,7 +114,7 @@ def _read(stream: Stream, limit: int) -> Record:
 
 
 def _header(stream: Stream) -> bytes | None:
-    """Give the header with its blank line, up to the next record start or the stream's end if that is missing."""
+    """Return the header with its blank line, up to the next record start or the stream's end if that is missing."""
     if not _begins_record(stream, 0):
         return None
     searched = 0
@@ -221,7 +221,7 @@ def _wrong_length(declared: int, found: int) -> tuple[str, str]:
 
 
 def _ends_well(stream: Stream, length: int) -> bool:
-    """Tell whether a block of ``length`` bytes is followed by a blank line, a record, or the end."""
+    """Return whether a block of ``length`` bytes is followed by a blank line, a record, or the end."""
     stream.ensure(length + 9)
     tail = bytes(stream.data[stream.pos + length : stream.pos + length + 9])
     rest = tail.lstrip(b"\r\n")
@@ -232,14 +232,14 @@ def _ends_well(stream: Stream, length: int) -> bool:
 
 
 def _begins_record(stream: Stream, distance: int) -> bool:
-    """Tell whether ``distance`` bytes on stands what begins a record; some writers write it in lower case."""
+    """Return whether ``distance`` bytes on stands what begins a record; some writers write it in lower case."""
     stream.ensure(distance + len(PROBE))
     start = stream.pos + distance
     return stream.data[start : start + len(PROBE)].upper() == PROBE
 
 
 def _member_within(stream: Stream, count: int) -> int | None:
-    """Give the distance to the first member inside the next ``count`` bytes that begins a record."""
+    """Return the distance to the first member inside the next ``count`` bytes that begins a record."""
     here = stream.offset
     for offset in stream.members_within(here, here + count):
         if _begins_record(stream, offset - here):
@@ -248,7 +248,7 @@ def _member_within(stream: Stream, count: int) -> int | None:
 
 
 def _find_start(stream: Stream, origin: int, count: int) -> int | None:
-    """Give the distance to the first record start within the next ``count`` bytes, at ``origin`` or after."""
+    """Return the distance to the first record start within the next ``count`` bytes, at ``origin`` or after."""
     member = _member_within(stream, count)
     begin = max(0, stream.pos + origin - 1)
     match = _START.search(stream.data, begin, stream.pos + count)

@@ -15,16 +15,16 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from corpus import Corpus
 from harness import Case
 
-import pipelines.runners  # noqa: F401  (sets what FnApiRunner needs to lose nothing)
-from pipelines.apply import Apply
-from pipelines.coder import RecordBatchCoder
+import pipelines.beam.runners  # noqa: F401  (sets what FnApiRunner needs to lose nothing)
+from pipelines.beam.apply import Apply
+from pipelines.beam.coder import RecordBatchCoder
 from shards.writer import ShardWriter
 from stages.base import Verdict, keep_all, live_mask, mark, stage
-from stages.components import components
-from stages.exact_dedup import EXACT_KEY, exact_drops
-from stages.minhash import band_keys
-from stages.near_dedup import PAIR, candidate_pairs, greedy_survivors, jaccard_of_pairs, near_keys
-from stages.shingles import batch_shingles
+from stages.dedup.components import components
+from stages.dedup.exact import EXACT_KEY, exact_drops
+from stages.dedup.minhash import band_keys
+from stages.dedup.near import PAIR, candidate_pairs, greedy_survivors, jaccard_of_pairs, near_keys
+from stages.text.shingles import batch_shingles
 
 APPLIED, PIECES = 8, 400
 KEYS_PER_DOCUMENT = 400
@@ -58,7 +58,7 @@ class DropFirst:
 
 
 def cases(corpus: Corpus, folder: Path) -> Iterator[Case]:
-    """Give the cases."""
+    """Yield the cases."""
     batches = corpus.batches
     documents, size = len(corpus.texts), corpus.text_bytes
     idle, first = KeepAll(), DropFirst()

@@ -17,10 +17,10 @@ from resiliparse.parse.html import HTMLTree
 
 from shards.store import open_input
 from stages.base import Stage, mark
-from stages.extract_html import ExtractHtml
-from stages.html_charset import charset_of, decode
+from stages.html.charset import charset_of, decode
+from stages.judges.extract_html import ExtractHtml
+from stages.judges.url_blacklist import UrlBlacklist
 from stages.readers import Source, read
-from stages.url_blacklist import UrlBlacklist
 
 BLOCK = 32 << 10
 
@@ -37,7 +37,7 @@ def exhaust(path: Path) -> int:
 
 
 def cases(corpus: Corpus) -> Iterator[Case]:
-    """Give the cases."""
+    """Yield the cases."""
     yield _warc("read_warc", corpus.warc, "the documents as pages in WARC, one gzip member per record")
     if corpus.real_warc is not None:
         yield _warc("read_warc_real", corpus.real_warc, "a crawled WARC file")

@@ -12,8 +12,8 @@ from harness import Case
 
 from shards.catalog import CATALOG_NAME, DomainShards, ShardCatalog, describe
 from shards.reader import ShardSet
-from shards.resolve import resolve
-from shards.schedule import Schedule, ScheduleSettings
+from shards.schedule.resolve import resolve
+from shards.schedule.schedule import Schedule, ScheduleSettings
 from shards.writer import ShardWriter
 from trainer.stream import Stream
 
@@ -86,7 +86,7 @@ def _schedule(shards: ShardSet, context: int) -> Schedule:
 
 
 def cases(folder: Path, tokens: int) -> Iterator[Case]:
-    """Give the cases: ``tokens`` is about how many the shards hold."""
+    """Yield the cases: ``tokens`` is about how many the shards hold."""
     shards = write_shards(folder, tokens)
     documents = sum(shards.documents(domain) for domain in shards.domains)
     for context in CONTEXTS:

@@ -18,17 +18,17 @@ from tokenizers import Tokenizer
 
 from shards.store import open_input
 from stages.base import mark
-from stages.extract_html import ExtractHtml
-from stages.fingerprint import Fingerprint
-from stages.gopher_quality import GopherQuality
-from stages.gopher_repetition import GopherRepetition
-from stages.kneser_ney import fit
-from stages.language import Language, default_model
-from stages.lm_text import lm_lines
-from stages.perplexity import Perplexity
+from stages.judges.extract_html import ExtractHtml
+from stages.judges.fingerprint import Fingerprint
+from stages.judges.gopher_quality import GopherQuality
+from stages.judges.gopher_repetition import GopherRepetition
+from stages.judges.language import Language, default_model
+from stages.judges.perplexity import Perplexity
+from stages.judges.url_blacklist import UrlBlacklist
+from stages.lm.kneser_ney import fit
+from stages.lm.normalise import lm_lines
 from stages.readers import Source, read
 from stages.tokenizer import Encoder, fit_bpe
-from stages.url_blacklist import UrlBlacklist
 
 ORDER = 5
 VOCABULARY = 16_384
@@ -54,7 +54,7 @@ class Models:
 
 
 def cases(corpus: Corpus, models: Models) -> Iterator[Case]:
-    """Give the cases."""
+    """Yield the cases."""
     texts, batches = corpus.texts, corpus.batches
     documents, size = len(texts), corpus.text_bytes
     split = {"str.split alone": lambda: [text.split() for text in texts]}

@@ -32,7 +32,7 @@ LIBRARIES = (
 
 
 def facts() -> dict[str, object]:
-    """Give date, processor, cores, load, versions and commit."""
+    """Return date, processor, cores, load, versions and commit."""
     model = "unknown"
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.is_file():

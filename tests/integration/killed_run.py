@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pipelines.beam.runners import make_runner
 from pipelines.driver import check, curate, locked
 from pipelines.progress import Silent
 from pipelines.recipe import load_recipe
-from pipelines.runners import make_runner
 from pipelines.workspace import Workspace
 from shards.manifest import PassFolder
 from shards.store import FileEntry

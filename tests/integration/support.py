@@ -25,6 +25,6 @@ def headrace(*arguments: str | Path, expect: int = 0) -> subprocess.CompletedPro
 
 
 def content(folder: Path) -> dict[str, str]:
-    """Give sha256 by relative path of every file of a run that must not vary."""
+    """Return sha256 by relative path of every file of a run that must not vary."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in VARYING)
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}

@@ -145,7 +145,7 @@ def _unpacked(path: Path) -> bytes:
 def verdict(real_run: Path) -> pa.Table:
     """The final verdict on every record, with its source's path."""
     from pipelines.driver import finished_run
-    from pipelines.verdicts import verdicts
+    from pipelines.inspection.verdicts import verdicts
 
     table = pa.concat_tables(verdicts(finished_run(str(real_run))))
     plan = json.loads((real_run / "plan/plan.json").read_text())

@@ -34,7 +34,7 @@ Texts = Callable[[int, int], str]
 
 
 def sentences(seed: int, words: int) -> str:
-    """Give a text of so many words, in lines and sentences; another seed gives another text."""
+    """Return a text of so many words, in lines and sentences; another seed gives another text."""
     rng = random.Random(seed)
     picked = [rng.choice(WORDS) for _ in range(words)]
     for start in range(0, words, 12):
@@ -44,7 +44,7 @@ def sentences(seed: int, words: int) -> str:
 
 
 def edited(text: str, changes: int, seed: int) -> str:
-    """Give ``text`` with single words replaced by ones that occur nowhere else."""
+    """Return ``text`` with single words replaced by ones that occur nowhere else."""
     rng = random.Random(seed)
     words = text.split(" ")
     for at in rng.sample(range(len(words)), changes):
@@ -65,7 +65,7 @@ class Corpus:
     records: int = 0
 
     def recipe(self, **changes: Any) -> dict[str, Any]:
-        """Give the recipe's table with some top-level tables replaced; None leaves a table out."""
+        """Return the recipe's table with some top-level tables replaced; None leaves a table out."""
         rate = {"shape": "linear", "start": 0.001, "end": 0.0}
         stage = {"name": "base", "share": 1.0, "context_tokens": 32, "batch_tokens": 64, "learning_rate": rate}
         table: dict[str, Any] = {
@@ -179,7 +179,7 @@ class Made:
 
     def verdicts(self) -> list[dict[str, Any]]:
         """Every record with its final verdict, by doc_id."""
-        from pipelines.verdicts import verdicts
+        from pipelines.inspection.verdicts import verdicts
 
         return [row for table in verdicts(self.run) for row in table.to_pylist()]
 
@@ -197,8 +197,8 @@ class Quick:
     """Runs units that need no shuffle directly, the others on Beam, whose start-up is most of a small run."""
 
     def run(self, work: Any, run: Any, units: Sequence[str], poll: Callable[[], None]) -> None:
-        from pipelines.passes.base import UnitPass
-        from pipelines.runners import LocalRunner
+        from pipelines.beam.base import UnitPass
+        from pipelines.beam.runners import LocalRunner
 
         if isinstance(work, UnitPass):
             for unit in units:
@@ -231,7 +231,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 @pytest.fixture(scope="session")
 def made(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Made:
     """The whole recipe over the corpus, made once on the local runner. Read only; copy its folder to change it."""
-    from pipelines.runners import LocalRunner
+    from pipelines.beam.runners import LocalRunner
 
     return make_run(tmp_path_factory.mktemp("run"), corpus.recipe(), corpus.folder, LocalRunner(1))
 

@@ -90,7 +90,7 @@ def test_a_users_error_is_one_message_without_a_traceback(
 
 
 def test_a_failed_runner_ends_with_one(command: Callable[[Any], None], capsys: pytest.CaptureFixture[str]) -> None:
-    from pipelines.runners import RunnerError
+    from pipelines.beam.runners import RunnerError
 
     command(raising(RunnerError("a worker process died")))
     assert code_of("try") == 1
@@ -221,14 +221,14 @@ def test_a_folder_of_other_files_is_left_alone(tmp_path: Path, capsys: pytest.Ca
 def test_what_cannot_fit_is_refused_before_anything_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pipelines import room
+    from pipelines.capacity import machine
 
     recipe = recipe_in(tmp_path)
     for free, what in (
-        (room.Room(1, 1 << 40), "of disk, and 1 B are free"),
-        (room.Room(None, 1 << 20), "1 worker(s) need about"),
+        (machine.Machine(1, 1 << 40), "of disk, and 1 B are free"),
+        (machine.Machine(None, 1 << 20), "1 worker(s) need about"),
     ):
-        monkeypatch.setattr(room, "room_at", lambda workspace, free=free: free)
+        monkeypatch.setattr(machine, "measure", lambda workspace, free=free: free)
         assert code_of("run", recipe, "--out", tmp_path / "out") == 2
         assert what in " ".join(capsys.readouterr().err.split())
         assert not (tmp_path / "out").exists()

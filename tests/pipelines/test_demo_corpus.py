@@ -18,11 +18,11 @@ from pipelines.demo.planting import KEPT_LANGUAGES
 from pipelines.demo.stdlib_text import Module, modules, paragraphs, topics
 from shards.errors import UserError
 from stages.base import mark
-from stages.gopher_quality import GopherQuality
-from stages.gopher_repetition import GopherRepetition
-from stages.language import Language
+from stages.judges.gopher_quality import GopherQuality
+from stages.judges.gopher_repetition import GopherRepetition
+from stages.judges.language import Language
+from stages.judges.url_blacklist import UrlBlacklist
 from stages.readers import Source, read
-from stages.url_blacklist import UrlBlacklist
 
 # Writes the whole corpus and reads it back.
 pytestmark = pytest.mark.integration

@@ -6,12 +6,12 @@ from pathlib import Path
 from pipelines.demo.planting import KEPT_LANGUAGES
 from pipelines.demo.recipe import demo_recipe
 from pipelines.recipe import Recipe, parse_recipe
-from stages.gopher_quality import GopherQuality
-from stages.gopher_repetition import GopherRepetition
-from stages.language import Language
-from stages.perplexity import Perplexity
+from stages.judges.gopher_quality import GopherQuality
+from stages.judges.gopher_repetition import GopherRepetition
+from stages.judges.language import Language
+from stages.judges.perplexity import Perplexity
+from stages.judges.url_blacklist import UrlBlacklist
 from stages.registry import REGISTRY
-from stages.url_blacklist import UrlBlacklist
 
 
 def recipe(folder: Path = Path("corpus")) -> Recipe:

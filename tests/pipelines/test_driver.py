@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from pipelines.driver import DIGESTS_FILE, check, finished_run, judged_run, locked, pass_names
+from pipelines.inspection.funnel import report_json
+from pipelines.inspection.verdicts import verdicts
 from pipelines.passes.judge import Judge
 from pipelines.recipe import parse_recipe
-from pipelines.report import report_json
-from pipelines.verdicts import verdicts
 from pipelines.workspace import SupersededError, Workspace
 from shards.errors import IncompleteError, UserError
 from shards.manifest import PassFolder

@@ -21,7 +21,7 @@ _DEFAULTS: dict[str, Any] = {
 
 
 def make_documents(rows: int, **columns: Sequence[Any]) -> pa.RecordBatch:
-    """Give a batch of ``rows`` documents with these columns; others hold defaults or null."""
+    """Return a batch of ``rows`` documents with these columns; others hold defaults or null."""
     values = {"doc_id": range(rows), **columns}
     arrays = [pa.array(values.get(f.name, [_DEFAULTS.get(f.name)] * rows), f.type) for f in DOCUMENT]
     return pa.RecordBatch.from_arrays(arrays, schema=DOCUMENT)

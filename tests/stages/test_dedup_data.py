@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 import zstandard
 
-from stages.exact_dedup import exact_drops, exact_keys
-from stages.fingerprint import Fingerprint, signature_matrix
-from stages.minhash import band_keys, candidate_probability
-from stages.near_dedup import PAIR, candidate_pairs, greedy_survivors, jaccard_of_pairs, near_keys
-from stages.shingles import batch_shingles
+from stages.dedup.exact import exact_drops, exact_keys
+from stages.dedup.minhash import band_keys, candidate_probability
+from stages.dedup.near import PAIR, candidate_pairs, greedy_survivors, jaccard_of_pairs, near_keys
+from stages.judges.fingerprint import Fingerprint, signature_matrix
+from stages.text.shingles import batch_shingles
 
 pytestmark = pytest.mark.shared_data
 
@@ -44,7 +44,7 @@ class Corpus:
         self.keys = band_keys(signature_matrix(self.columns["signature"]), *STAGE.bands)
 
     def near(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Give candidate pairs, their Jaccard, and the removals."""
+        """Return candidate pairs, their Jaccard, and the removals."""
         pairs = candidate_pairs([near_keys(self.keys, self.priority, self.ids)])
         jaccard = self.jaccard(pairs)
         return pairs, jaccard, greedy_survivors(pairs, jaccard, (self.ids, self.priority), STAGE.threshold)

@@ -9,7 +9,12 @@ import numba.core.caching
 import numpy as np
 import pytest
 
-from stages import html_lexer, html_names, html_nesting, html_stack, html_tree, jit
+from stages import jit
+from stages.html import lexer as html_lexer
+from stages.html import names as html_names
+from stages.html import nesting as html_nesting
+from stages.html import stack as html_stack
+from stages.html import tree as html_tree
 from stages.jit import argument, kernel, mix64, random_words
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +35,7 @@ def test_mixing_is_one_to_one_on_neighbours() -> None:
 
 
 def test_importing_kernels_compiles_nothing() -> None:
-    modules = ("shingles", "minhash", "bloom", "near_dedup", "components", "fingerprint")
+    modules = ("text.shingles", "dedup.minhash", "dedup.bloom", "dedup.near", "dedup.components", "judges.fingerprint")
     code = f"import {', '.join(f'stages.{m}' for m in modules)}, numba.core.dispatcher as d, gc\n" + (
         "found = [o for o in gc.get_objects() if isinstance(o, d.Dispatcher)]\n"
         "kernels = [o for o in found if o.__module__.startswith('stages.')]\n"
@@ -46,12 +51,12 @@ import gc
 import numba.core.dispatcher
 import numpy as np
 import pyarrow as pa
-from stages.bloom import TwoLevelBloom
-from stages.components import components
-from stages.fingerprint import Fingerprint
-from stages.minhash import signatures
-from stages.near_dedup import candidate_pairs, greedy_survivors, jaccard_of_pairs, near_keys
-from stages.shingles import batch_shingles
+from stages.dedup.bloom import TwoLevelBloom
+from stages.dedup.components import components
+from stages.judges.fingerprint import Fingerprint
+from stages.dedup.minhash import signatures
+from stages.dedup.near import candidate_pairs, greedy_survivors, jaccard_of_pairs, near_keys
+from stages.text.shingles import batch_shingles
 
 for text in (pa.array(["a b", None]), pa.array(["", "c d e f g h"], pa.large_string())[1:], pa.array([], pa.string())):
     Fingerprint().judge(pa.record_batch({"text": text}))

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from shards.catalog import CATALOG_NAME, DomainShards, ShardCatalog, describe
 from shards.finished import CONTRACT, DIGESTS_FILE
-from shards.resolve import resolve
-from shards.schedule import ScheduleSettings
+from shards.schedule.resolve import resolve
+from shards.schedule.schedule import ScheduleSettings
 from shards.store import FileEntry
 from shards.writer import ShardWriter
 
@@ -152,7 +152,7 @@ def _write_shard(folder: Path, domain: str, split: Any, texts: list[np.ndarray],
 
 
 def losses(folder: Path) -> list[float]:
-    """Give the training losses of every step in the log."""
+    """Return the training losses of every step in the log."""
     return [line["loss"] for line in log(folder, "train")]
 
 

@@ -9,7 +9,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from shards.errors import UserError
 from shards.reader import ShardSet
-from shards.schedule import Intervention, Schedule
+from shards.schedule.schedule import Intervention, Schedule
 from tests.trainer.synthetic_run import STAGES, log, losses, write_run, write_settings
 from trainer import loop
 from trainer.config import Job

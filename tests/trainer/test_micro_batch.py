@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.distributed.device_mesh import DeviceMesh
 
 from shards.reader import ShardSet
-from shards.schedule import Schedule
+from shards.schedule.schedule import Schedule
 from tests.trainer.synthetic_run import write_run
 from trainer.batch import IGNORE, Batch, micro_batches
 from trainer.micro_batch import Tally, filled, masked, mean_loss, most_per_rank, target_count

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shards.resolve import resolve
-from shards.schedule import Schedule, ScheduleSettings
+from shards.schedule.resolve import resolve
+from shards.schedule.schedule import Schedule, ScheduleSettings
 from trainer.mixing import Mixer
 
 RATE = {"shape": "constant", "start": 1e-3}

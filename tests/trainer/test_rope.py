@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from shards import schedule
+from shards.schedule import schedule
 from trainer.rope import Rope, interpolated_rope, plain_rope, rope_of, rotate, yarn_rope
 
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from shards.catalog import CATALOG_NAME, DomainShards, ShardCatalog, describe
 from shards.errors import UserError
 from shards.reader import ShardSet
-from shards.resolve import resolve
-from shards.schedule import Schedule, ScheduleSettings
+from shards.schedule.resolve import resolve
+from shards.schedule.schedule import Schedule, ScheduleSettings
 from shards.writer import ShardWriter
 from trainer.batch import IGNORE, Batch, micro_batches
 from trainer.order import DocumentOrder

@@ -10,9 +10,9 @@ from pipelines.passes.fit_lm import FitLm, reference_files, reference_lines
 from pipelines.recipe import parse_recipe
 from pipelines.workspace import Run, Workspace
 from shards.errors import UserError
-from stages import kneser_ney
-from stages.lm_text import lm_lines
-from stages.perplexity import _load, log10_perplexity
+from stages.judges.perplexity import _load, log10_perplexity
+from stages.lm import kneser_ney
+from stages.lm.normalise import lm_lines
 
 
 def run_of(base: Path, order: int = 2, corpus: str = "*.txt") -> Run:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from pipelines.passes.judge import SAMPLES_PER_REASON, Samples, plan_of, without_textless
 from shards.schema import DOCUMENT, split_doc_id
-from stages.hashing import splitmix64
-from stages.perplexity import perplexity_of_bin
+from stages.judges.perplexity import perplexity_of_bin
+from stages.text.hashing import splitmix64
 
 MARKED = pa.schema([*(DOCUMENT.field(name) for name in ("doc_id", "text", "url", "dropped_by", "reason", "value"))])
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.passes.base import DriverPass
+from pipelines.beam.base import DriverPass
 from pipelines.tables import read_table, structured
-from stages.near_dedup import REMOVAL
+from stages.dedup.near import REMOVAL
 
 THRESHOLD = 0.8
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from pipelines.passes.base import DriverPass
+from pipelines.beam.base import DriverPass
 from pipelines.passes.schedule import SCHEDULE_FILE, TRAINING_FILE
 from shards.errors import UserError
-from shards.schedule import Schedule
+from shards.schedule.schedule import Schedule
 
 
 def times(root: Path) -> dict[str, int]:

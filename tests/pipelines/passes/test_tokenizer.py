@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.passes.base import DriverPass
+from pipelines.beam.base import DriverPass
 from pipelines.passes.keys import split_names
 from pipelines.passes.tokenizer import FitTokenizer, encoder_of, survivors
 from pipelines.workspace import Run
 from shards.errors import UserError
-from stages.hashing import below_share, splitmix64
+from stages.text.hashing import below_share, splitmix64
 from stages.tokenizer import fit_bpe
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from pipelines.passes.base import DriverPass
+from pipelines.beam.base import DriverPass
 from pipelines.passes.keys import split_names
 from pipelines.passes.write import Write, groups_of, held_out_mask
 from pipelines.workspace import Run, _opened

@@ -1,0 +1,50 @@
+"""``Apply(stage)``: any stage as a Beam transform, in headrace's own passes and in a pipeline of the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+import pyarrow.compute as pc
+from apache_beam.metrics.metric import Metrics
+
+from pipelines.beam import coder
+from pipelines.beam.dofn import Step
+from stages.base import Stage, mark
+
+coder.register()
+
+
+class Apply(beam.PTransform[Any, Any]):
+    """Marks batches with a stage's verdict: ``batches | Apply(Language(keep=("en",)))``.
+
+    Takes and gives a PCollection of ``pyarrow.RecordBatch`` with the columns of ``shards.schema.DOCUMENT``, one batch
+    for one batch. Rows dropped by the stage stay, marked in ``dropped_by`` and ``reason``.
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(label=stage.name)
+        self._stage = stage
+
+    def expand(self, batches: Any) -> Any:
+        """Apply the stage to every batch."""
+        return batches | "mark" >> beam.ParDo(_Mark(self._stage)).with_output_types(pa.RecordBatch)
+
+
+class _Mark(Step):
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    def work(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        marked = mark(self._stage, batch)
+        # Counters are for dashboards only: some runners count attempts. The verdict table is what statistics come from.
+        before, after = batch.column("dropped_by").null_count, marked.column("dropped_by").null_count
+        Metrics.counter("headrace", f"{self._stage.name}.seen").inc(before)
+        Metrics.counter("headrace", f"{self._stage.name}.kept").inc(after)
+        if after < before:
+            mine = pc.equal(marked.column("dropped_by"), self._stage.name).fill_null(False)
+            for item in pc.value_counts(marked.column("reason").filter(mine)).to_pylist():
+                Metrics.counter("headrace", f"{self._stage.name}.{item['values']}").inc(item["counts"])
+        yield marked

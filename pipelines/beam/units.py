@@ -1,0 +1,104 @@
+"""The thread through a passing of text: each batch carries (unit, seq, last) in its schema's metadata.
+
+All batches that come from one root element stay in one bundle, in order, so a writer sees a whole unit. ``UnitWriter``
+does not trust that: it fails loudly where the sequence is broken, and publishes only when the last batch is in.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.beam import coder
+from pipelines.beam.dofn import Step
+
+coder.register()
+
+_UNIT, _SEQ, _LAST = b"headrace.unit", b"headrace.seq", b"headrace.last"
+
+
+def numbered(unit: str, batches: Iterable[pa.RecordBatch], empty: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a unit with their thread; ``empty`` stands for a unit without any."""
+    waiting: pa.RecordBatch | None = None
+    seq = 0
+    for batch in batches:
+        if waiting is not None:
+            yield _threaded(waiting, unit, seq, last=False)
+            seq += 1
+        waiting = batch
+    yield _threaded(empty if waiting is None else waiting, unit, seq, last=True)
+
+
+def _threaded(batch: pa.RecordBatch, unit: str, seq: int, *, last: bool) -> pa.RecordBatch:
+    return batch.replace_schema_metadata({_UNIT: unit, _SEQ: str(seq), _LAST: str(int(last))})
+
+
+class UnitSink(ABC):
+    """Takes the batches of one unit in order, and makes its files and marker at the end."""
+
+    @abstractmethod
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take the next batch."""
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Publish the files, then the marker."""
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Remove what is not published."""
+
+
+class UnitWriter(Step):
+    """Feeds one sink per unit; ``open_sink(unit)`` makes it."""
+
+    def __init__(self) -> None:
+        self._sink: UnitSink | None = None
+        self._unit = ""
+        self._next = 0
+
+    def open_sink(self, unit: str) -> UnitSink:
+        """Make the sink of a unit."""
+        raise NotImplementedError("a writer says what its sink is")
+
+    def start_bundle(self) -> None:
+        """Forget what a failed attempt left."""
+        self._give_up()
+
+    def work(self, batch: pa.RecordBatch) -> Iterator[Any]:
+        """Write a batch; on the last one, publish and mark."""
+        metadata = batch.schema.metadata or {}
+        unit, seq, last = metadata[_UNIT].decode(), int(metadata[_SEQ]), metadata[_LAST] == b"1"
+        if self._sink is None and seq == 0:
+            self._sink, self._unit, self._next = self.open_sink(unit), unit, 0
+        if self._sink is None or unit != self._unit or seq != self._next:
+            self._give_up()
+            raise RuntimeError(
+                f"batch {seq} of {unit} came where batch {self._next} of {self._unit or 'a new unit'} was due: "
+                "this runner tore a unit apart, and nothing of it was published"
+            )
+        self._sink.write(batch)
+        self._next += 1
+        if last:
+            self._sink.commit()
+            self._give_up()
+        yield from ()
+
+    def finish_bundle(self) -> None:
+        """Refuse a bundle that ends inside a unit."""
+        if self._sink is not None:
+            unit = self._unit
+            self._give_up()
+            raise RuntimeError(f"the bundle ended inside {unit}: nothing of it was published")
+
+    def teardown(self) -> None:
+        """Leave nothing behind on a worker whose bundle failed."""
+        self._give_up()
+
+    def _give_up(self) -> None:
+        if self._sink is not None:
+            self._sink.abandon()
+        self._sink, self._unit, self._next = None, "", 0

@@ -1,0 +1,1 @@
+"""What a run needs, and what the machine has."""

@@ -1,0 +1,1 @@
+"""Looking into a run: verdicts, the funnel, single documents, and how a terminal shows them."""

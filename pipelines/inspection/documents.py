@@ -1,0 +1,215 @@
+"""Single documents of a run, to be read by people: seeded samples per reason, kept ones, and the trace of one.
+
+The same seed gives the same documents on any run with the same verdicts, whatever its splits and workers were.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.inspection.verdicts import verdicts
+from pipelines.passes.keys import is_in, split_names
+from pipelines.plan import plan_of
+from pipelines.tables import read_batches, read_table
+from pipelines.workspace import Run
+from shards.errors import UserError
+from shards.reader import ShardSet
+from stages.text.hashing import splitmix64
+
+_NOT_SCORES = ("value", "jaccard")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A document with its verdict. ``text`` is None where the run keeps none: failures, and drops beyond the sample."""
+
+    doc_id: int
+    url: str | None
+    source: str
+    offset: int
+    language: str
+    domain: str
+    dropped_by: str | None
+    reason: str | None
+    value: float | None
+    detail: str | None
+    witness: int | None
+    jaccard: float | None
+    scores: Mapping[str, float] = field(default_factory=dict)
+    text: str | None = None
+    witness_text: str | None = None
+    witness_url: str | None = None
+
+
+def dropped_samples(run: Run, wanted: str, per_reason: int, seed: int) -> list[Shown]:
+    """Return up to ``per_reason`` dropped or failed documents for each (stage, reason) that ``wanted`` names.
+
+    Args:
+        run: a finished run.
+        wanted: a stage, a reason, ``STAGE/REASON``, or ``all``.
+        per_reason: how many of each; those whose text the run keeps come first.
+        seed: chooses them.
+
+    Raises:
+        UserError: if nothing was dropped under that name.
+    """
+    sampled = _sampled_texts(run)
+    names: set[str] = set()
+    picked: list[tuple[tuple[str, str], tuple[bool, int], Shown]] = []
+    for split, table in zip(split_names(run), verdicts(run), strict=True):
+        gone = table.filter(pc.is_valid(table.column("dropped_by")))
+        late = read_table(run.store, run.folder("drops").require(split).files["drops"], ["doc_id"])
+        readable = np.union1d(late.column("doc_id").to_numpy(), np.fromiter(sampled, np.int64, len(sampled)))
+        for stage, reason in _pairs(gone):
+            names |= {stage, reason, f"{stage}/{reason}"}
+            if wanted in (stage, reason, f"{stage}/{reason}", "all"):
+                mine = pc.and_(pc.equal(gone.column("dropped_by"), stage), pc.equal(gone.column("reason"), reason))
+                ranked = _first(gone.filter(mine), readable, per_reason, seed)
+                picked += [((stage, reason), rank, _shown(run, row)) for rank, row in ranked]
+    if not picked and wanted != "all":
+        near = difflib.get_close_matches(wanted, sorted(names), n=1, cutoff=0.0)
+        raise UserError(
+            f"no document was dropped under the name {wanted!r}",
+            place=run.root,
+            remedy=f"Did you mean {near[0]!r}?" if near else "This run dropped no document",
+        )
+    picked.sort(key=lambda entry: entry[:2])
+    found: list[Shown] = []
+    for _, shown in _limited(picked, per_reason):
+        found.append(replace(shown, text=sampled.get(shown.doc_id)))
+    return _with_texts(run, found)
+
+
+def kept_samples(run: Run, number: int, seed: int) -> list[Shown]:
+    """Return ``number`` kept documents with their texts."""
+    ranked: list[tuple[tuple[bool, int], Shown]] = []
+    for table in verdicts(run):
+        kept = table.filter(pc.is_null(table.column("dropped_by")))
+        ranked += [(rank, _shown(run, row)) for rank, row in _first(kept, np.empty(0, np.int64), number, seed)]
+        ranked = sorted(ranked, key=lambda entry: entry[0])[:number]
+    return _with_texts(run, [shown for _, shown in ranked])
+
+
+def document(run: Run, doc_id: int) -> Shown:
+    """Return one record of the run, with its verdict, and its text where the run keeps it.
+
+    Raises:
+        UserError: if the run has no such record.
+    """
+    split = _split_of(run, doc_id)
+    for name, table in zip(split_names(run), verdicts(run), strict=True):
+        if name == split and (rows := table.filter(pc.equal(table.column("doc_id"), doc_id)).to_pylist()):
+            found = replace(_shown(run, rows[0]), text=_sampled_texts(run).get(doc_id))
+            return _with_texts(run, [found])[0]
+    raise UserError(f"the run has no record {doc_id}", place=run.root, remedy="doc_ids are in the verdict tables")
+
+
+def traced(run: Run, place: str) -> tuple[dict[str, Any], Shown]:
+    """Lead from ``DOMAIN:DOCUMENT[:TOKEN]`` in the training shards, or from a doc_id, to source and verdict.
+
+    Returns:
+        What the shards know of the token (empty for a doc_id), and the document.
+
+    Raises:
+        UserError: if there is no such place.
+    """
+    parts = place.split(":")
+    if not all(part.isdecimal() for part in parts[1:] or parts) or len(parts) > 3:
+        raise UserError(
+            f"{place!r} is no place in the run", remedy="Write DOMAIN:DOCUMENT, DOMAIN:DOCUMENT:TOKEN, or a doc_id"
+        )
+    if len(parts) == 1:
+        return {}, document(run, int(place))
+    local = run.store.local_path("shards")
+    if local is None:
+        raise UserError("a token is traced where the shards are local", place=run.root, remedy="Copy the run's folder")
+    shards = ShardSet.open(Path(local))
+    try:
+        found = shards.trace(parts[0], "train", int(parts[1]), int(parts[2]) if len(parts) == 3 else 0)
+    except IndexError as error:
+        raise UserError(str(error), place=run.root) from error
+    return found, document(run, int(found["doc_id"]))
+
+
+def _pairs(gone: pa.Table) -> list[tuple[str, str]]:
+    groups = gone.group_by(["dropped_by", "reason"]).aggregate([]).to_pylist()
+    return sorted((row["dropped_by"], row["reason"]) for row in groups)
+
+
+def _first(
+    table: pa.Table, readable: npt.NDArray[np.int64], limit: int, seed: int
+) -> Iterator[tuple[tuple[bool, int], dict[str, Any]]]:
+    """Yield the first rows by (unreadable, seeded hash of doc_id), with that rank."""
+    ids = table.column("doc_id").to_numpy()
+    hashes = splitmix64(ids.view(np.uint64) ^ np.uint64(seed))
+    unreadable = ~is_in(ids, readable)
+    for row in np.lexsort((hashes, unreadable))[:limit].tolist():
+        yield (bool(unreadable[row]), int(hashes[row])), table.slice(row, 1).to_pylist()[0]
+
+
+def _limited(picked: Iterable[tuple[tuple[str, str], Any, Shown]], limit: int) -> Iterator[tuple[Any, Shown]]:
+    taken: dict[tuple[str, str], int] = {}
+    for name, rank, shown in picked:
+        taken[name] = taken.get(name, 0) + 1
+        if taken[name] <= limit:
+            yield rank, shown
+
+
+def _shown(run: Run, row: Mapping[str, Any]) -> Shown:
+    sources = {source.index: source.path for split in plan_of(run).splits for source in split.sources}
+    known = {name: row[name] for name in Shown.__dataclass_fields__ if name in row}
+    scores = {k: v for k, v in row.items() if isinstance(v, float) and k not in _NOT_SCORES}
+    return Shown(**known, source=sources[row["source_index"]], scores=scores)
+
+
+def _sampled_texts(run: Run) -> dict[int, str]:
+    texts: dict[int, str] = {}
+    for split in split_names(run):
+        table = read_table(run.store, run.folder("judge").require(split).files["samples"], ["doc_id", "text"])
+        texts |= dict(zip(table.column("doc_id").to_pylist(), table.column("text").to_pylist(), strict=True))
+    return texts
+
+
+def _with_texts(run: Run, shown: Sequence[Shown]) -> list[Shown]:
+    """Add the texts of documents that passed the judges, and of witnesses."""
+    wanted = {one.doc_id for one in shown if one.text is None} | {
+        one.witness for one in shown if one.witness is not None
+    }
+    texts = _texts(run, wanted)
+    found = []
+    for one in shown:
+        text = one.text if one.text is not None else texts.get(one.doc_id, (None, None))[0]
+        beside = texts.get(one.witness, (None, None)) if one.witness is not None else (None, None)
+        found.append(replace(one, text=text, witness_text=beside[0], witness_url=beside[1]))
+    return found
+
+
+def _texts(run: Run, wanted: Iterable[int]) -> dict[int, tuple[str | None, str | None]]:
+    """Return (text, url) of those of ``wanted`` that the judges kept, reading each split concerned once."""
+    by_split: dict[str, list[int]] = {}
+    for doc_id in sorted(wanted):
+        by_split.setdefault(_split_of(run, doc_id), []).append(doc_id)
+    found: dict[int, tuple[str | None, str | None]] = {}
+    for split, ids in by_split.items():
+        for batch in read_batches(run.store, run.folder("judge").require(split).files["documents"]):
+            mine = batch.filter(pa.array(is_in(batch.column("doc_id").to_numpy(), np.array(ids, np.int64))))
+            for row in mine.select(["doc_id", "text", "url"]).to_pylist():
+                found[row["doc_id"]] = (row["text"], row["url"])
+    return found
+
+
+def _split_of(run: Run, doc_id: int) -> str:
+    source = doc_id >> 32
+    for split in plan_of(run).splits:
+        if any(planned.index == source for planned in split.sources):
+            return split.name
+    raise UserError(f"the run has no source {source}, so no record {doc_id}", place=run.root)

@@ -1,0 +1,283 @@
+"""Drop statistics: what every stage saw, kept, dropped and failed, for the whole and by language and domain.
+
+They are a group-by over verdicts, so ``seen == kept + sum(dropped) + failed`` by construction and under any retry. The
+markers hold that group-by per split already; ``counts_from_tables`` does it again over the full tables, to check.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.chain import EXACT_DEDUP, NEAR_DEDUP, stage_names
+from pipelines.inspection.verdicts import verdicts
+from pipelines.passes.keys import split_names
+from pipelines.tables import group_counts, read_table
+from pipelines.workspace import Run
+from shards.errors import IncompleteError
+
+_GROUPING = ["dropped_by", "reason", "failed", "language", "domain"]
+
+
+class Fate(NamedTuple):
+    """What became of a record, and what it was: the key by which records are counted."""
+
+    dropped_by: str | None
+    reason: str | None
+    failed: bool
+    language: str
+    domain: str
+
+
+@dataclass(frozen=True)
+class StageCounts:
+    """One link of the chain: ``seen == kept + sum(dropped.values()) + sum(failures.values())``."""
+
+    name: str
+    seen: int
+    kept: int
+    dropped: Mapping[str, int]
+    failures: Mapping[str, int]
+
+    @property
+    def failed(self) -> int:
+        """Records that could not be processed, of whatever kind."""
+        return sum(self.failures.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the counts as plain values."""
+        return {
+            "name": self.name,
+            "seen": self.seen,
+            "kept": self.kept,
+            "failed": self.failed,
+            "dropped": dict(self.dropped),
+            "failures": dict(self.failures),
+        }
+
+
+Funnel = tuple[StageCounts, ...]
+"""The links in chain order: each has seen what the one before it kept."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The funnel of a run, for the whole and by language and domain, the names sorted."""
+
+    stages: Funnel
+    languages: Mapping[str, Funnel]
+    domains: Mapping[str, Funnel]
+
+
+def report(run: Run) -> Report:
+    """Return the statistics of a finished run, from its markers alone.
+
+    Raises:
+        IncompleteError: if the passes are not finished, or the recipe has changed since.
+    """
+    return report_of(counts_from_markers(run), stage_names(run.recipe), run.root)
+
+
+def report_of(counts: Mapping[Fate, int], names: Sequence[str], place: str = "") -> Report:
+    """Fold counted fates into funnels over the stages ``names``.
+
+    Raises:
+        IncompleteError: if a record was dropped by a stage that the chain does not have.
+    """
+    unknown = sorted({fate.dropped_by for fate in counts if fate.dropped_by is not None} - set(names))
+    if unknown:
+        raise IncompleteError(
+            f"records were dropped by {', '.join(unknown)}, which the recipe does not have any more",
+            place=place,
+            remedy="The recipe changed after these verdicts: run it again to the end",
+        )
+    return Report(_funnel(counts, names), _by(counts, names, _language), _by(counts, names, _domain))
+
+
+def _language(fate: Fate) -> str:
+    return fate.language
+
+
+def _domain(fate: Fate) -> str:
+    return fate.domain
+
+
+def _by(counts: Mapping[Fate, int], names: Sequence[str], key: Callable[[Fate], str]) -> dict[str, Funnel]:
+    groups: dict[str, dict[Fate, int]] = {}
+    for fate, rows in counts.items():
+        groups.setdefault(key(fate), {})[fate] = rows
+    return {name: _funnel(groups[name], names) for name in sorted(groups)}
+
+
+def _funnel(counts: Mapping[Fate, int], names: Sequence[str]) -> Funnel:
+    dropped: dict[str, Counter[str]] = {name: Counter() for name in names}
+    failures: dict[str, Counter[str]] = {name: Counter() for name in names}
+    for fate, rows in counts.items():
+        if fate.dropped_by is not None:
+            (failures if fate.failed else dropped)[fate.dropped_by][fate.reason or ""] += rows
+    links = []
+    seen = sum(counts.values())
+    for name in names:
+        kept = seen - dropped[name].total() - failures[name].total()
+        links.append(StageCounts(name, seen, kept, _sorted(dropped[name]), _sorted(failures[name])))
+        seen = kept
+    return tuple(links)
+
+
+def _sorted(counts: Counter[str]) -> dict[str, int]:
+    return {reason: rows for reason, rows in sorted(counts.items()) if rows}
+
+
+def counts_from_markers(run: Run) -> Counter[Fate]:
+    """Count the fates of all records from the statistics in the manifests of *judge* and *drops*."""
+    counts: Counter[Fate] = Counter()
+    for unit in run.manifest("judge")["units"]:
+        _add(counts, unit["statistics"]["counts"])
+    for unit in run.manifest("drops")["units"]:
+        for row in unit["statistics"]["counts"]:
+            late = Fate(row["dropped_by"], row["reason"], False, row["language"], row["domain"])
+            counts[late] += row["rows"]
+            counts[late._replace(dropped_by=None, reason=None)] -= row["rows"]
+    if min(counts.values(), default=0) < 0:
+        raise AssertionError("more documents were dropped late than the judges had kept")
+    return Counter({fate: rows for fate, rows in counts.items() if rows})
+
+
+def counts_from_tables(tables: Iterable[pa.Table]) -> Counter[Fate]:
+    """Count the same from verdict tables, as ``verdicts`` yields them: a row per record."""
+    counts: Counter[Fate] = Counter()
+    for table in tables:
+        _add(counts, group_counts(table.select(_GROUPING), _GROUPING))
+    return counts
+
+
+def _add(counts: Counter[Fate], rows: Iterable[Mapping[str, Any]]) -> None:
+    for row in rows:
+        counts[Fate(*(row[name] for name in _GROUPING))] += row["rows"]
+
+
+def recounted(run: Run) -> Report:
+    """Return the statistics again, by a group-by over every verdict of the run."""
+    return report_of(counts_from_tables(verdicts(run)), stage_names(run.recipe), run.root)
+
+
+@dataclass(frozen=True)
+class Duplicates:
+    """The removals of one kind of deduplication, and the documents that were kept for them."""
+
+    stage: str
+    removed: int
+    witnesses: int
+    """Distinct documents that stand for the removed ones."""
+    largest: int
+    """Most documents removed for one witness."""
+    unwitnessed: int
+    """Removals whose witness is not kept: always 0, or the run is wrong."""
+
+
+def duplicates(run: Run) -> list[Duplicates]:
+    """Count the removed duplicates and their witnesses, from the drop files."""
+    columns = ["doc_id", "dropped_by", "witness"]
+    tables = [
+        read_table(run.store, run.folder("drops").require(split).files["drops"], columns) for split in split_names(run)
+    ]
+    if not tables:
+        return []
+    drops = pa.concat_tables(tables)
+    gone = drops.column("doc_id").to_numpy()
+    by = np.asarray(drops.column("dropped_by").to_pylist(), dtype=object)
+    found = []
+    for stage in (EXACT_DEDUP, NEAR_DEDUP):
+        if stage not in stage_names(run.recipe):
+            continue
+        witness = drops.column("witness").filter(pa.array(by == stage)).to_numpy()
+        distinct, removals = np.unique(witness, return_counts=True)
+        found.append(
+            Duplicates(
+                stage,
+                removed=len(witness),
+                witnesses=len(distinct),
+                largest=int(removals.max(initial=0)),
+                unwitnessed=int(np.isin(witness, gone).sum()),
+            )
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """What the shards hold of a domain."""
+
+    documents: int = 0
+    tokens: int = 0
+    held_out_documents: int = 0
+    held_out_tokens: int = 0
+
+
+def _written(run: Run) -> list[dict[str, Any]]:
+    """Return the units of the write pass; none in a run that did not come so far."""
+    units: list[dict[str, Any]] = run.manifest("write")["units"] if "write" in dict(run.digests) else []
+    return units
+
+
+def tokens_by_domain(run: Run) -> dict[str, Tokens]:
+    """Return documents and tokens (end-of-text included) of each domain, training and held out, the names sorted."""
+    found: dict[str, dict[str, int]] = {}
+    for unit in _written(run):
+        for domain, splits in unit["statistics"]["shards"].items():
+            into = found.setdefault(domain, dict.fromkeys(Tokens.__dataclass_fields__, 0))
+            for split, entries in splits.items():
+                prefix = "" if split == "train" else f"{split}_"
+                into[f"{prefix}documents"] += sum(entry["rows"] for entry in entries)
+                into[f"{prefix}tokens"] += sum(entry["token_count"] for entry in entries)
+    return {domain: Tokens(**found[domain]) for domain in sorted(found)}
+
+
+def tokens_by_language(run: Run) -> dict[str, int]:
+    """Return the tokens of each language, training and held out together, the names sorted."""
+    counts: Counter[str] = Counter()
+    for unit in _written(run):
+        for language, row in unit["statistics"]["languages"].items():
+            counts[language] += row["tokens"]
+    return dict(sorted(counts.items()))
+
+
+def main_losses(run: Run, most: int = 5) -> str:
+    """Return the commonest ends of records in a sentence, such as ``137 of 140 read/missing_text``."""
+    found = report(run).stages
+    ends = [
+        (count, f"{link.name}/{reason}")
+        for link in found
+        for reason, count in [*link.dropped.items(), *link.failures.items()]
+    ]
+    total = found[0].seen if found else 0
+    return ", ".join(
+        f"{count} of {total} {name}" for count, name in sorted(ends, key=lambda end: (-end[0], end[1]))[:most]
+    )
+
+
+def report_json(run: Run) -> dict[str, Any]:
+    """Return the whole report as plain values, stages in chain order, for ``headrace inspect --json``."""
+    found = report(run)
+    tokens, by_language = tokens_by_domain(run), tokens_by_language(run)
+    return {
+        "stages": _plain(found.stages),
+        "domains": {
+            name: {**vars(tokens.get(name, Tokens())), "stages": _plain(funnel)}
+            for name, funnel in found.domains.items()
+        },
+        "languages": {
+            name: {"tokens": by_language.get(name, 0), "stages": _plain(funnel)}
+            for name, funnel in found.languages.items()
+        },
+        "duplicates": [vars(kind) for kind in duplicates(run)],
+    }
+
+
+def _plain(funnel: Funnel) -> list[dict[str, Any]]:
+    return [link.to_json() for link in funnel]

@@ -1,0 +1,164 @@
+"""What people read on a terminal: tables with bars, and texts made harmless."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from pipelines.inspection.funnel import Duplicates, Funnel, StageCounts, Tokens
+
+BAR_CELLS: Final = 24
+PLAIN_WIDTH: Final = 140
+"""Columns where the output is no terminal: a file or a pipe has no width of its own."""
+WIDE: Final = 110
+"""Columns from which reasons stand beside their numbers."""
+
+# Escape sequences (ECMA-48: CSI, OSC and the other strings, two-character ones), then every control character but line
+# feed and tab, and the characters that reorder what stands around them (UAX #9).
+_ESCAPES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f]).*?(?:\x07|\x1b\\|\x9c|$)|\x1b.?", re.S
+)
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+def make_console(*, stderr: bool = False) -> Console:
+    """Return a console: as wide as the terminal, or wide enough for tables where there is none."""
+    console = Console(stderr=stderr, highlight=False)
+    if not console.is_terminal and not os.environ.get("COLUMNS"):
+        console.width = PLAIN_WIDTH
+    return console
+
+
+def clean(text: str) -> str:
+    """Return ``text`` without escape sequences, control characters (line feed and tab aside) and reordering marks."""
+    return _CONTROLS.sub("", _ESCAPES.sub("", text.replace("\r\n", "\n")))
+
+
+def bar(share: float, cells: int = BAR_CELLS, *, unicode: bool = True) -> str:
+    """Return a bar of ``cells`` characters for a share of 0 to 1; what is not 0 shows at least its thinnest part."""
+    share = min(1.0, max(0.0, share))
+    if not unicode:
+        full = max(1, round(share * cells)) if share else 0
+        return "#" * full + "." * (cells - full)
+    eighths = max(1, round(share * cells * 8)) if share else 0
+    full, rest = divmod(eighths, 8)
+    return ("█" * full + (_EIGHTHS[rest] if rest else "")).ljust(cells)
+
+
+def can_draw(console: Console) -> bool:
+    """Return whether the console's encoding has block characters."""
+    return console.encoding.lower().startswith("utf")
+
+
+def _table(title: str, *columns: str | tuple[str, str]) -> Table:
+    """Make a table; a column given as (name, justify) is justified so."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
+    for column in columns:
+        name, justify = column if isinstance(column, tuple) else (column, "left")
+        table.add_column(name, justify="right" if justify == "right" else "left", no_wrap=bool(justify == "right"))
+    return table
+
+
+def _number(value: int) -> Text:
+    return Text(f"{value:,}", style="dim" if value == 0 else "")
+
+
+def funnel_table(title: str, funnel: Funnel, *, unicode: bool = True, width: int = PLAIN_WIDTH) -> Group:
+    """Return a funnel: per stage seen, kept with a bar of all records, dropped by reason, failed by kind.
+
+    Reasons stand beside the numbers where ``width`` has room for them, and in a list below where it has not.
+    """
+    is_wide = width >= WIDE
+    columns = ("stage", ("seen", "right"), ("kept", "right"), "", ("dropped", "right"), ("failed", "right"))
+    table = _table(title, *columns, *(("why",) if is_wide else ()))
+    below = _table("", "why", "")
+    total = funnel[0].seen if funnel else 0
+    for link in funnel:
+        share = bar(link.kept / total if total else 0.0, BAR_CELLS if is_wide else BAR_CELLS // 2, unicode=unicode)
+        dropped = sum(link.dropped.values())
+        failed = Text(f"{link.failed:,}", style="red" if link.failed else "dim")
+        cells = [Text(link.name), _number(link.seen), _number(link.kept), Text(share, style="green")]
+        why = _why(link)
+        table.add_row(*cells, _number(dropped), failed, *([why] if is_wide else []))
+        if why.plain:
+            below.add_row(Text(link.name), why)
+    return Group(table) if is_wide or not below.row_count else Group(table, Text(), below)
+
+
+def _why(link: StageCounts) -> Text:
+    why = Text(_reasons(link.dropped))
+    if link.failed:
+        why.append(("; " if link.dropped else "") + "failed: " + _reasons(link.failures), style="red")
+    return why
+
+
+def _reasons(counts: Mapping[str, int]) -> str:
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{clean(reason)} {rows:,}" for reason, rows in ordered)
+
+
+def groups_table(title: str, funnels: Mapping[str, Funnel], *, unicode: bool = True, width: int = PLAIN_WIDTH) -> Table:
+    """Return one line per language or domain: records, kept with a bar, and what each stage took from it."""
+    table = _table(title, "", ("seen", "right"), ("kept", "right"), "", ("failed", "right"), "dropped by stage")
+    for name, funnel in sorted(funnels.items(), key=lambda item: (-item[1][0].seen, item[0])):
+        seen, kept = funnel[0].seen, funnel[-1].kept
+        dropped = {link.name: sum(link.dropped.values()) for link in funnel if link.dropped}
+        failed = sum(link.failed for link in funnel)
+        cells = BAR_CELLS if width >= WIDE else BAR_CELLS // 2
+        share = bar(kept / seen if seen else 0.0, cells, unicode=unicode)
+        numbers = (_number(seen), _number(kept), Text(share, style="green"), _number(failed))
+        table.add_row(Text(clean(name)), *numbers, Text(_reasons(dropped)))
+    return table
+
+
+def tokens_table(title: str, tokens: Mapping[str, Tokens], *, unicode: bool = True) -> Table:
+    """Return documents and tokens per domain, with a bar of each domain's share of the training tokens."""
+    columns = (("documents", "right"), ("tokens", "right"), "", ("held-out documents", "right"), ("tokens", "right"))
+    table = _table(title, "domain", *columns)
+    total = sum(row.tokens for row in tokens.values())
+    for name, row in tokens.items():
+        share = Text(bar(row.tokens / total if total else 0.0, unicode=unicode), style="cyan")
+        held = (_number(row.held_out_documents), _number(row.held_out_tokens))
+        table.add_row(Text(name), _number(row.documents), _number(row.tokens), share, *held)
+    return table
+
+
+def duplicates_table(title: str, kinds: Sequence[Duplicates]) -> Table:
+    """Return what deduplication removed and the kept witnesses for it."""
+    table = _table(title, "", ("removed", "right"), ("kept witnesses", "right"), ("most for one witness", "right"))
+    for kind in kinds:
+        table.add_row(Text(kind.stage), _number(kind.removed), _number(kind.witnesses), _number(kind.largest))
+    return table
+
+
+def sources_table(title: str, sources: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the files that each source of a recipe names."""
+    table = _table(title, "glob", "domain", ("files", "right"), ("bytes", "right"))
+    for source in sources:
+        numbers = (_number(source["files"]), _number(source["bytes"]))
+        table.add_row(Text(" ".join(source["glob"])), Text(source["domain"]), *numbers)
+    return table
+
+
+def loss_table(title: str, rows: Sequence[tuple[str, Mapping[str, float]]]) -> Table:
+    """Return losses in nats, one line per (label, loss by domain)."""
+    domains = sorted({domain for _, losses in rows for domain in losses})
+    table = _table(title, "", *((domain, "right") for domain in domains))
+    for label, losses in rows:
+        table.add_row(Text(label), *(f"{losses[name]:.3f}" if name in losses else "" for name in domains))
+    return table
+
+
+def excerpt(text: str, limit_chars: int, *, indent: str = "    ") -> Text:
+    """Return the beginning of a document's text, harmless and indented, for a terminal."""
+    shown = clean(text[: 4 * limit_chars])
+    cut = shown if len(shown) <= limit_chars and len(text) <= 4 * limit_chars else shown[:limit_chars] + " …"
+    return Text("\n".join(indent + line for line in cut.splitlines() if line.strip()))

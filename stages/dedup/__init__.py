@@ -1,0 +1,1 @@
+"""Deduplication over keys: exact by hash, near by MinHash; no text, no files."""

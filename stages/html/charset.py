@@ -1,0 +1,117 @@
+"""Which charset a body is in: byte order mark, declared label, HTML prescan, then detection; and decoding it.
+
+The order is that of the WHATWG Encoding and HTML standards, in which a byte order mark overrules the HTTP header.
+Labels go through the standard's own list, so that a page cannot name a Python codec such as ``unicode_escape``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5
+
+from stages.html.tags import ATTRIBUTES, TAGS
+
+PRESCAN_BYTES: Final = 16 << 10
+"""The standard asks for 1,024; browsers go on where that ends in a comment or script, and crawls hold such pages."""
+
+# Where Python's codec of the same name is narrower than what browsers decode.
+_WIDER: Final = {
+    "gbk": "gb18030",
+    "gb2312": "gb18030",
+    "shift_jis": "cp932",
+    "euc_kr": "cp949",
+    "big5": "big5hkscs",
+    "iso8859-11": "cp874",
+    "iso8859-8-i": "iso8859-8",
+}
+# Labels that pages use, with one meaning only, and the standard's list lacks or forbids for what scripts could do.
+_ALIASES: Final = {
+    "cp855": "cp855",
+    "ibm855": "cp855",
+    "hz-gb-2312": "hz",
+    "iso-2022-kr": "iso2022_kr",
+    "johab": "johab",
+    "maccyrillic": "mac-cyrillic",
+    "utf-32": "utf-32",
+    "utf-32be": "utf-32-be",
+    "utf-32le": "utf-32-le",
+    "x-mac-cyrillic": "mac-cyrillic",
+    "x-mac-ukrainian": "mac-cyrillic",
+    "cp949": "cp949",
+    "ms949": "cp949",
+    "cp932": "cp932",
+    "ms932": "cp932",
+    "cp936": "gb18030",
+    "utf8mb4": "utf-8",
+    "utf_8": "utf-8",
+    "x-user-defined": "cp1252",
+}
+_WINDOWS: Final = re.compile(r"(?:win|windows|cp|ms|x-cp)[-_ ]?(125[0-8])")
+_BOMS: Final = (
+    (b"\xff\xfe\0\0", "utf-32-le"),
+    (b"\0\0\xfe\xff", "utf-32-be"),
+    (b"\xef\xbb\xbf", "utf-8"),
+    (b"\xfe\xff", "utf-16-be"),
+    (b"\xff\xfe", "utf-16-le"),
+)
+_LABEL: Final = re.compile(r"charset\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s\"';,][^\s;,]*))", re.IGNORECASE | re.ASCII)
+
+
+def codec_of(label: str | None) -> str | None:
+    """Return the Python codec for a charset label of the web, None if there is no such charset."""
+    if not label:
+        return None
+    name = label.strip(" \t\r\n\f").lower()
+    found = _ALIASES.get(name)
+    if found is None and (windows := _WINDOWS.fullmatch(name)):
+        found = f"cp{windows[1]}"
+    found = found or map_encoding_to_html5(name, fallback_utf8=False)
+    return _WIDER.get(found, found) if found else None
+
+
+def declared(content_type: str | None) -> str | None:
+    """Return the codec that a Content-Type names."""
+    match = _LABEL.search(content_type or "")
+    return codec_of(match[1] or match[2] or match[3]) if match else None
+
+
+def byte_order_mark(body: bytes) -> str | None:
+    """Return the codec of a byte order mark."""
+    return next((codec for mark, codec in _BOMS if body.startswith(mark)), None)
+
+
+def prescan(body: bytes) -> str | None:
+    """Return the codec that an HTML page's own ``meta`` names, by the standard's prescan of its first bytes.
+
+    UTF-16 means UTF-8 there: the bytes of the ``meta`` itself show that it is not UTF-16.
+    """
+    for tag in TAGS.finditer(body[:PRESCAN_BYTES].decode("latin-1")):
+        if tag[1] and tag[1].lower() == "meta" and tag[0].endswith(">") and (codec := _meta(tag[2])):
+            return "utf-8" if codec.startswith("utf-16") else codec
+    return None
+
+
+def _meta(attributes: str) -> str | None:
+    values: dict[str, str] = {}
+    for name, double, single, bare in ATTRIBUTES.findall(attributes):
+        values.setdefault(name.lower(), double or single or bare)
+    if "charset" in values:
+        return codec_of(values["charset"])
+    if values.get("http-equiv", "").lower() == "content-type":
+        return declared(values.get("content"))
+    return None
+
+
+def charset_of(body: bytes, content_type: str | None, *, html: bool) -> str:
+    """Return the codec to decode ``body`` with, from the surest source to the least sure, ``cp1252`` at the end."""
+    codec = byte_order_mark(body) or declared(content_type) or (prescan(body) if html else None)
+    if codec is None:
+        codec = codec_of(detect_encoding(body))
+    return codec or "cp1252"
+
+
+def decode(body: bytes, codec: str) -> str:
+    """Decode ``body``; what does not decode becomes U+FFFD, a byte order mark goes."""
+    return body.decode(codec, "replace").removeprefix("\ufeff")

@@ -1,0 +1,116 @@
+"""What each HTML element does to the depth of a tree: bits by name, from the HTML standard's rules (13.2.6)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+# What an element is. On the stack, an element of SVG or MathML has FOREIGN and none of the bits of its name but those
+# that say so.
+VOID, FLAT, FORMATTING, NO_REOPEN, BARRIER, SPECIAL, RAW, CLOSES_P = (1 << bit for bit in range(8))
+HEADING, BREAKOUT, P, LI, DD, BUTTON, OPTION, FORM, FONT, SVG, MATH = (1 << bit for bit in range(8, 19))
+SVG_HTML, MATH_HTML, MATH_GLYPH, ANNOTATION, SCRIPT, ADDRESS_DIV, LIST, ANCHOR = (1 << bit for bit in range(19, 27))
+FOREIGN, INTEGRATION, LISTED, OPTGROUP, BR, BLOCK, MARKER, CELL = (1 << bit for bit in range(27, 35))
+CAPTION, TABLE, TEMPLATE, TABLE_PART, IMPLIED, RUBY, RUBY_PART, RUBY_BASE, SELECT, ROW, HR = (
+    1 << bit for bit in range(35, 46)
+)
+
+_NAMES: Final = {
+    VOID: """area base basefont bgsound br col embed frame hr image img input keygen link meta param source track
+        wbr""",
+    # One of a kind; or without effect outside a table, which is on the stack itself.
+    FLAT: "html head body frameset colgroup col tbody tfoot thead tr",
+    FORMATTING | LISTED: "a b big code em font i nobr s small strike strong tt u",
+    # Elements before which a parser does not open formatting elements again.
+    NO_REOPEN: """address article aside base basefont bgsound blockquote body caption center col colgroup dd
+        details dialog dir div dl dt fieldset figcaption figure footer form frame frameset h1 h2 h3 h4 h5 h6 head
+        header hgroup hr html iframe li link listing main menu meta nav noembed noframes ol p param plaintext pre rb
+        rp rt rtc script search section source style summary table tbody td template textarea tfoot th thead title tr
+        track ul""",
+    # Elements that an end tag does not reach across.
+    BARRIER: "applet caption marquee object select table td template th",
+    # Elements inside which no formatting element from outside is opened again, nor the other way round.
+    MARKER: "applet caption marquee object td template th",
+    # Elements that the end tag of another, ordinary one does not close.
+    SPECIAL: """address applet article aside blockquote button caption center dd details dir div dl dt fieldset
+        figcaption figure footer form h1 h2 h3 h4 h5 h6 header hgroup li listing main marquee menu nav noscript object
+        ol p plaintext pre search section select summary table td template th ul""",
+    # Elements that an end tag closes across anything but a barrier.
+    BLOCK: """address applet article aside blockquote button center dd details dialog dir div dl dt fieldset
+        figcaption figure footer header hgroup listing main marquee menu nav object ol pre search section select
+        summary template ul""",
+    # Elements in whose text tags are none.
+    RAW: "iframe noembed noframes script style textarea title xmp",
+    CLOSES_P: """address article aside blockquote center dd details dialog dir div dl dt fieldset figcaption
+        figure footer form h1 h2 h3 h4 h5 h6 header hgroup hr li listing main menu nav ol p plaintext pre search
+        section summary ul xmp""",
+    HEADING: "h1 h2 h3 h4 h5 h6",
+    # Elements that end SVG and MathML.
+    BREAKOUT: """b big blockquote body br center code dd div dl dt em embed h1 h2 h3 h4 h5 h6 head hr i img li
+        listing menu meta nobr ol p pre ruby s small span strong strike sub sup table tt u ul var""",
+    P: "p",
+    LI: "li",
+    DD: "dd dt",
+    BUTTON: "button",
+    OPTION: "option",
+    OPTGROUP: "optgroup",
+    FORM: "form",
+    FONT: "font",
+    SVG: "svg",
+    MATH: "math",
+    SVG_HTML: "foreignobject desc title",
+    MATH_HTML: "mi mo mn ms mtext",
+    MATH_GLYPH: "mglyph malignmark",
+    ANNOTATION: "annotation-xml",
+    SCRIPT: "script",
+    ADDRESS_DIV: "address div p",
+    LIST: "ol ul",
+    ANCHOR: "a nobr",
+    BR: "br",
+    CELL: "td th",
+    CAPTION: "caption",
+    TABLE: "table",
+    TEMPLATE: "template",
+    TABLE_PART: "col colgroup tbody tfoot thead tr",
+    # Elements that others close.
+    IMPLIED: "dd dt li optgroup option p rb rp rt rtc",
+    RUBY: "ruby",
+    RUBY_PART: "rb rp rt rtc",
+    RUBY_BASE: "rtc",
+    SELECT: "select",
+    ROW: "tbody tfoot thead tr",
+    HR: "hr",
+}
+
+TABLE_SIZE: Final = 512
+
+
+def _pack(name: str) -> tuple[int, int]:
+    padded = name.encode().ljust(16, b"\0")
+    return int.from_bytes(padded[:8], "big"), int.from_bytes(padded[8:], "big")
+
+
+def _slot(low: int, high: int) -> int:
+    mixed = (low * 0x9E3779B97F4A7C15 ^ high * 0xC2B2AE3D27D4EB4F) & (1 << 64) - 1
+    return mixed >> 55
+
+
+def _table() -> npt.NDArray[np.int64]:
+    """Return the known names by hash, (low, high, bits) a row: open addressing, free rows are zero."""
+    bits: dict[str, int] = {}
+    for bit, names in _NAMES.items():
+        for name in names.split():
+            bits[name] = bits.get(name, 0) | bit
+    table = np.zeros((TABLE_SIZE, 3), np.int64)
+    for name, value in bits.items():
+        low, high = _pack(name)
+        slot = _slot(low, high)
+        while table[slot, 0]:
+            slot = (slot + 1) % TABLE_SIZE
+        table[slot] = low, high, value
+    return table
+
+
+KNOWN: Final = _table()

@@ -1,0 +1,95 @@
+"""How deep a page's elements nest, and the most attributes of a tag: one compiled pass over its UTF-8 bytes."""
+# numba infers the types of what it compiles.
+# mypy: disallow-untyped-calls=False
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from stages.html.lexer import (
+    ATTRIBUTES,
+    BASE,
+    BITS,
+    CUT,
+    CUT_PER_OPEN,
+    DEEPEST,
+    END,
+    FIRST,
+    LIMIT,
+    SIZE,
+    STATE,
+    TAG,
+    bits_of,
+    is_letter,
+    raw_end,
+    read_attributes,
+    read_name,
+    skip_markup,
+)
+from stages.html.names import FOREIGN
+from stages.html.stack import reopen
+from stages.html.tree import end_tag, start_tag
+from stages.jit import kernel
+
+
+@kernel
+def scan(
+    page: npt.NDArray[np.uint8],
+    opens: npt.NDArray[np.int64],
+    known: npt.NDArray[np.int64],
+    words: npt.NDArray[np.uint8],
+    max_depth: int,
+    max_depth_tags: int,
+    max_attributes: int,
+) -> tuple[int, int, int]:
+    """Return (depth, tags, most attributes of a tag) of UTF-8 ``page``; stops where a maximum is exceeded.
+
+    Args:
+        page: the bytes, shape (n,).
+        opens: the indices of every ``<`` among them, ascending.
+        known: ``html_names.KNOWN``.
+        words: ``html_lexer.WORDS``.
+        max_depth: elements inside each other.
+        max_depth_tags: depth times tags.
+        max_attributes: attributes of one tag.
+    """
+    limit = max_depth + 2
+    rows = np.empty((FIRST + limit + CUT_PER_OPEN * limit, 7), np.int64)
+    # The row below the open elements, NOTHING, has no bits: so none must ask whether there is one above it.
+    rows[:FIRST] = 0
+    rows[STATE, SIZE], rows[STATE, LIMIT] = FIRST, limit
+    rows[STATE, CUT] = rows[STATE, BASE] = FIRST + limit
+    tags = most = i = at = 0
+    end = len(page)
+    while i < end:
+        while at < len(opens) and opens[at] < i:
+            at += 1
+        is_text = at == len(opens) or opens[at] != i or i + 1 >= end
+        byte = np.uint8(0) if is_text else page[i + 1]
+        closing = byte == 0x2F
+        if closing and i + 2 < end:
+            byte = page[i + 2]
+        if is_text or not (is_letter(byte) or closing or byte == 0x21 or byte == 0x3F):
+            if rows[STATE, CUT] > rows[STATE, BASE]:
+                reopen(rows)
+            at += at < len(opens) and opens[at] == i
+            i = opens[at] if at < len(opens) else end
+        elif not is_letter(byte):
+            i = skip_markup(page, i, rows[rows[STATE, SIZE] - 1, BITS] & FOREIGN, words)
+        else:
+            tags += 1
+            i = read_name(page, i + 1 + closing, rows)
+            bits = bits_of(rows, known)
+            i = read_attributes(page, i, rows, words, bits)
+            rows[TAG, END] = i
+            most = max(most, rows[STATE, ATTRIBUTES])
+            if closing:
+                end_tag(page, rows, bits)
+            elif start_tag(page, rows, bits):
+                i = raw_end(page, opens, at, i, rows, bits)
+            depth = rows[STATE, DEEPEST]
+            if most > max_attributes or depth > max_depth or depth * tags > max_depth_tags:
+                break
+    reopen(rows)
+    return rows[STATE, DEEPEST], tags, most

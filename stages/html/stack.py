@@ -1,0 +1,159 @@
+"""The open elements, and the formatting elements cut off that a parser opens again (13.2.4.2 and 13.2.4.3)."""
+# numba infers the types of what it compiles, and compiles no generators.
+# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False
+# ruff: noqa: SIM110
+
+from __future__ import annotations
+
+from stages.html.lexer import (
+    BASE,
+    BITS,
+    CUT,
+    DEEPEST,
+    END,
+    FIRST,
+    HASH,
+    HIGH,
+    LENGTH,
+    LIMIT,
+    LOW,
+    SIZE,
+    START,
+    STATE,
+    TAG,
+    lower,
+)
+from stages.html.names import FOREIGN, IMPLIED, LISTED, MARKER
+from stages.jit import subkernel
+
+
+@subkernel
+def same_name(page, rows, one):
+    """Return whether the element in row ``one`` has the name of the tag at hand."""
+    length = rows[TAG, LENGTH]
+    if rows[one, LOW] != rows[TAG, LOW] or rows[one, HIGH] != rows[TAG, HIGH] or rows[one, LENGTH] != length:
+        return False
+    for at in range(16, length):
+        if lower(page[rows[one, START] + at]) != lower(page[rows[TAG, START] + at]):
+            return False
+    return True
+
+
+@subkernel
+def same_tag(page, rows, one):
+    """Return whether the element in row ``one`` has the name and, as written, the attributes of the tag at hand."""
+    if rows[one, HASH] != rows[TAG, HASH] or not same_name(page, rows, one):
+        return False
+    first, second = rows[one, START], rows[TAG, START]
+    if rows[one, END] - first != rows[TAG, END] - second:
+        return False
+    for at in range(rows[one, LENGTH], rows[one, END] - first):
+        if page[first + at] != page[second + at]:
+            return False
+    return True
+
+
+@subkernel
+def copy_row(rows, target, source):
+    """Copy an element."""
+    for column in range(7):
+        rows[target, column] = rows[source, column]
+
+
+@subkernel
+def push(rows, source, bits):
+    """Open the element in row ``source``, which is ``bits``."""
+    size = rows[STATE, SIZE]
+    if size < FIRST + rows[STATE, LIMIT]:
+        copy_row(rows, size, source)
+        rows[size, BITS] = bits
+        if bits & MARKER:
+            rows[size, HASH] = rows[STATE, BASE] = rows[STATE, CUT]
+        rows[STATE, SIZE] = size + 1
+    count_depth(rows, size + 1)
+
+
+@subkernel
+def count_depth(rows, size):
+    """Take note of a depth, given as the row after the deepest element."""
+    rows[STATE, DEEPEST] = max(rows[STATE, DEEPEST], size - FIRST)
+
+
+@subkernel
+def close(rows, at, clear=False):
+    """Close the elements from ``at``; formatting ones are to be opened again.
+
+    With ``clear`` those after the last marker are not: the element at ``at`` is a marker then, and ends by itself.
+    """
+    end = rows[STATE, SIZE]
+    if clear:
+        end -= 1
+        while end > at and not rows[end, BITS] & MARKER:
+            end -= 1
+        rows[STATE, CUT] = rows[end, HASH]
+    for i in range(at, rows[STATE, SIZE]):
+        if rows[i, BITS] & MARKER:
+            _find_base(rows, at)
+            break
+    for i in range(at, end):
+        if rows[i, BITS] & LISTED:
+            if rows[STATE, CUT] == len(rows):
+                # More than there is room for: let it be too deep.
+                count_depth(rows, FIRST + rows[STATE, LIMIT])
+                break
+            copy_row(rows, rows[STATE, CUT], i)
+            rows[STATE, CUT] += 1
+    rows[STATE, SIZE] = at
+
+
+@subkernel
+def _find_base(rows, at):
+    """Let elements that were cut off before the last marker below ``at`` stay so."""
+    at -= 1
+    while at >= FIRST and not rows[at, BITS] & MARKER:
+        at -= 1
+    rows[STATE, BASE] = rows[at, HASH] if at >= FIRST else FIRST + rows[STATE, LIMIT]
+
+
+@subkernel
+def reopen(rows):
+    """Open formatting elements again that were cut off, as a parser does before text and elements in a line."""
+    for i in range(rows[STATE, BASE], rows[STATE, CUT]):
+        push(rows, i, rows[i, BITS])
+    rows[STATE, CUT] = rows[STATE, BASE]
+
+
+@subkernel
+def remove_row(rows, at, end):
+    """Remove the row ``at`` of those up to ``end``."""
+    for i in range(at, end - 1):
+        copy_row(rows, i, i + 1)
+
+
+@subkernel
+def find(rows, bits, stop):
+    """Return the row of the topmost element that has one of ``bits``, 0 if one that has one of ``stop`` is above it."""
+    for at in range(rows[STATE, SIZE] - 1, FIRST - 1, -1):
+        here = rows[at, BITS]
+        if here & bits and not here & FOREIGN:
+            return at
+        if here & stop:
+            break
+    return 0
+
+
+@subkernel
+def close_kind(rows, bits, stop):
+    """Close what ``find`` finds, if anything."""
+    at = find(rows, bits, stop)
+    if at:
+        close(rows, at)
+
+
+@subkernel
+def close_implied(rows, but):
+    """Close elements whose end tags may be left out, up to one that has one of the bits ``but``."""
+    top = rows[STATE, SIZE] - 1
+    while top >= FIRST and rows[top, BITS] & IMPLIED and not rows[top, BITS] & but:
+        close(rows, top)
+        top -= 1

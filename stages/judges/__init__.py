@@ -1,0 +1,1 @@
+"""Stages: one file each, a batch in and a verdict out."""

@@ -1,0 +1,85 @@
+"""Document-wise quality rules of Rae et al., "Scaling Language Models" (Gopher, 2021), appendix A, table A1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pydantic
+
+from stages.base import Verdict, first_failing, stage
+from stages.text import kernel
+from stages.text.stop_words import STOP_WORDS
+from stages.text.words import count_words
+
+Share = Annotated[float, pydantic.Field(ge=0, le=1)]
+Ratio = Annotated[float, pydantic.Field(ge=0)]
+
+
+@stage
+class GopherQuality:
+    """Drops documents that do not look like running text. ``stages.text.words`` says what a word and a line are.
+
+    Word length is judged where at least half of the words are of a script that writes spaces, and is their mean in
+    characters. Stop words are judged in the languages that ``stop_words`` has; it replaces or adds to the lists in
+    ``stages.text.stop_words``, by language code. Ratios are rounded to 1e-4 before they are compared.
+    """
+
+    name: ClassVar[str] = "gopher_quality_v1"
+    reasons: ClassVar[tuple[str, ...]] = (
+        "too_few_words",
+        "too_many_words",
+        "short_words",
+        "long_words",
+        "hash_symbols",
+        "ellipses",
+        "bullet_lines",
+        "ellipsis_lines",
+        "few_alphabetic_words",
+        "few_stop_words",
+    )
+
+    # Defaults are the paper's.
+    min_words: Annotated[int, pydantic.Field(ge=0)] = 50
+    max_words: Annotated[int, pydantic.Field(ge=1)] = 100_000
+    min_mean_word_chars: Ratio = 3.0
+    max_mean_word_chars: Ratio = 10.0
+    max_hashes_per_word: Ratio = 0.1
+    max_ellipses_per_word: Ratio = 0.1
+    max_bullet_lines: Share = 0.9
+    max_ellipsis_lines: Share = 0.3
+    min_alphabetic_words: Share = 0.8
+    min_stop_words: Annotated[int, pydantic.Field(ge=0)] = 2
+    stop_words: Mapping[str, tuple[str, ...]] = pydantic.Field(default_factory=dict)
+
+    def judge(self, batch: pa.RecordBatch) -> Verdict:
+        """Judge by text and language; ``value`` is the measure of the rule that failed."""
+        languages = batch.column("language").to_pylist()
+        lists = {**STOP_WORDS, **self.stop_words}
+        counts = count_words(batch.column("text"), languages, lists).astype(np.float64)
+        words, lines = np.maximum(counts[:, kernel.WORDS], 1), np.maximum(counts[:, kernel.LINES], 1)
+        spaced = counts[:, kernel.SPACED]
+        mostly_spaced = (2 * spaced >= words) & (spaced > 0)
+        word_chars = np.round(counts[:, kernel.SPACED_CHARS] / np.maximum(spaced, 1), 4)
+        hashes = np.round(counts[:, kernel.HASHES] / words, 4)
+        ellipses = np.round(counts[:, kernel.ELLIPSES] / words, 4)
+        bullets = np.round(counts[:, kernel.BULLET_LINES] / lines, 4)
+        ellipsis_lines = np.round(counts[:, kernel.ELLIPSIS_LINES] / lines, 4)
+        alphabetic = np.round(counts[:, kernel.ALPHABETIC_WORDS] / words, 4)
+        stops = counts[:, kernel.STOP_WORDS_FOUND]
+        listed = np.array([bool(lists.get(language)) for language in languages], np.bool_)
+        count = counts[:, kernel.WORDS]
+        return first_failing(
+            (0, count < self.min_words, count),
+            (1, count > self.max_words, count),
+            (2, mostly_spaced & (word_chars < self.min_mean_word_chars), word_chars),
+            (3, mostly_spaced & (word_chars > self.max_mean_word_chars), word_chars),
+            (4, hashes > self.max_hashes_per_word, hashes),
+            (5, ellipses > self.max_ellipses_per_word, ellipses),
+            (6, bullets > self.max_bullet_lines, bullets),
+            (7, ellipsis_lines > self.max_ellipsis_lines, ellipsis_lines),
+            (8, alphabetic < self.min_alphabetic_words, alphabetic),
+            (9, listed & (stops < self.min_stop_words), stops),
+        )

@@ -1,0 +1,1 @@
+"""Language models: normalised text, n-gram counts, Kneser-Ney estimates, ARPA files."""

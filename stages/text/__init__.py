@@ -1,0 +1,1 @@
+"""Text: characters, words, lines, shingles, and the kernels that count them."""

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pydantic
+import pytest
+import zstandard
+
+from stages.base import KEPT
+from stages.judges.gopher_quality import GopherQuality
+from stages.text.stop_words import STOP_WORDS
+
+Batches = Callable[..., pa.RecordBatch]
+
+PROSE = "It was the best of times and it was the worst of times, and they have to be with us. "
+GOOD = PROSE * 4
+
+
+def reason(documents: Batches, text: str, language: str = "en", **parameters: Any) -> tuple[str | None, float]:
+    stage = GopherQuality(**parameters)
+    verdict = stage.judge(documents(1, text=[text], language=[language]))
+    code = int(verdict.codes[0])
+    assert verdict.value is not None
+    return (None if code == KEPT else stage.reasons[code]), float(verdict.value[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "why", "value"),
+    [
+        ("", "too_few_words", 0),
+        ("the of and " * 10, "too_few_words", 30),
+        ("the of and " * 40_000, "too_many_words", 120_000),
+        ("a of " * 40, "short_words", 1.5),
+        ("internationalisations the of " * 30, None, 0),
+        ("internationalisation's the " * 30, "long_words", 12.5),
+        (GOOD + "#tag " * 20, "hash_symbols", 0.2),
+        (GOOD + "so... " * 20, "ellipses", 0.2),
+        ("\n".join(["• the best of times"] * 20), "bullet_lines", 1.0),
+        ("\n".join(["- the best of times"] * 18 + ["the best of times"] * 2), None, 0),
+        ("\n".join(["the best of many good times ..."] * 3 + ["the best of the many good times, again"] * 7), None, 0),
+        ("\n".join(["they have to be the best of times, and long ones …"] * 10), "ellipsis_lines", 1.0),
+        (GOOD + "1234 " * 30, "few_alphabetic_words", 0.7273),
+        ("word salad green ideas sleep furiously " * 10, "few_stop_words", 0),
+        (GOOD, None, 0),
+    ],
+)
+def test_each_rule_drops_for_its_own_reason(documents: Batches, text: str, why: str | None, value: float) -> None:
+    found, measure = reason(documents, text)
+    assert found == why
+    if why:
+        assert measure == pytest.approx(value)
+
+
+@pytest.mark.parametrize("rule", ["min_words", "max_words"])
+def test_limits_themselves_are_kept(documents: Batches, rule: str) -> None:
+    count = len(GOOD.split())
+    parameters: dict[str, Any] = {"min_words": 1, rule: count}
+    assert reason(documents, GOOD, **parameters)[0] is None
+    parameters[rule] += 1 if rule == "min_words" else -1
+    assert reason(documents, GOOD, **parameters)[0] is not None
+
+
+def test_stop_words_are_asked_only_where_the_language_has_a_list(documents: Batches) -> None:
+    salad = "word salad green ideas sleep furiously " * 10
+    assert reason(documents, salad, "xx")[0] is None
+    assert reason(documents, salad, "und")[0] is None
+    assert reason(documents, salad, "xx", stop_words={"xx": ("salad", "ideas")})[0] is None
+    assert reason(documents, salad, "xx", stop_words={"xx": ("the", "ideas")}) == ("few_stop_words", 1.0)
+    assert reason(documents, salad, "en", stop_words={"en": ()})[0] is None
+
+
+def test_lists_of_stop_words_are_words_without_repeats() -> None:
+    for words in STOP_WORDS.values():
+        assert len(set(words)) == len(words) >= 8
+        assert all(word == word.lower().strip() and word.isalpha() for word in words)
+
+
+def test_a_script_without_spaces_is_not_judged_by_its_word_length(documents: Batches) -> None:
+    assert reason(documents, "今天天气很好，我们去公园散步。" * 5, "zh")[0] is None
+
+
+@pytest.mark.parametrize("parameters", [{"min_wrods": 3}, {"min_words": -1}, {"max_bullet_lines": 1.5}])
+def test_refuses_unknown_and_impossible_parameters(parameters: dict[str, Any]) -> None:
+    with pytest.raises(pydantic.ValidationError):
+        GopherQuality(**parameters)
+
+
+@pytest.mark.shared_data
+def test_encyclopaedic_paragraphs_in_twelve_languages_pass(documents: Batches, shared_data: Path) -> None:
+    with zstandard.open(shared_data / "text" / "wiki" / "xquad_contexts.jsonl.zst", "rb") as file:
+        rows = [json.loads(line) for line in io.TextIOWrapper(file, "utf-8")]
+    rows.sort(key=lambda row: (row["lang"], row["par"]))
+    # A paragraph may be under 50 words, three of one article are not.
+    groups = [rows[i : i + 3] for i in range(0, len(rows), 3)]
+    texts = ["\n\n".join(row["text"] for row in group) for group in groups]
+    languages = [group[0]["lang"] for group in groups]
+    codes = GopherQuality().judge(documents(len(texts), text=texts, language=languages)).codes
+    assert (codes == KEPT).all()

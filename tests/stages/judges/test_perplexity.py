@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections import Counter
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pydantic
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shards.errors import UserError
+from stages.base import KEPT
+from stages.judges.perplexity import Perplexity, log10_perplexity, percentile_cuts, perplexity_bin, perplexity_of_bin
+from stages.models.cache import load_once
+
+Batches = Callable[..., pa.RecordBatch]
+
+ARPA = """\\data\\
+ngram 1=5
+ngram 2=3
+
+\\1-grams:
+-1.5\t<unk>
+-99\t<s>\t-0.25
+-0.75\t</s>
+-0.5\tthe\t-0.125
+-1.0\tcat\t-0.375
+
+\\2-grams:
+-0.3\t<s> the
+-0.2\tthe cat
+-0.1\tcat </s>
+
+\\end\\
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    path = tmp_path / "tiny.arpa"
+    path.write_text(ARPA)
+    return str(path)
+
+
+def judge(
+    documents: Batches, texts: list[str], language: str = "en", **parameters: Any
+) -> tuple[list[str | None], Any]:
+    stage = Perplexity(**parameters)
+    verdict = stage.judge(documents(len(texts), text=texts, language=[language] * len(texts)))
+    found = [None if code == KEPT else stage.reasons[code] for code in verdict.codes]
+    return found, verdict.columns["perplexity"].to_pylist()
+
+
+def test_perplexity_is_per_token_with_the_end_of_each_line(documents: Batches, model: str) -> None:
+    # <s> the, the cat, cat </s>; then <s> cat by back-off, cat </s>.
+    total = -0.3 - 0.2 - 0.1 + (-0.25 - 1.0) - 0.1
+    _, scores = judge(documents, ["The CAT\n\n cat"], models={"en": model})
+    assert scores == [round(10 ** round(-total / 5, 4), 4)]
+
+
+def test_both_tails_drop_and_limits_themselves_stay(documents: Batches, model: str) -> None:
+    plain, middle, chaotic = "the cat", "the cat the cat cat", "zzz"
+    _, scores = judge(documents, [plain, middle, chaotic], models={"en": model})
+    assert scores == sorted(scores)
+    limits: dict[str, Any] = {"min_perplexity": {"en": scores[1]}, "max_perplexity": {"en": scores[1]}}
+    found, _ = judge(documents, [plain, middle, chaotic], models={"en": model}, **limits)
+    assert found == ["too_plain", None, "too_chaotic"]
+
+
+def test_percentiles_decide_nothing_here(documents: Batches, model: str) -> None:
+    found, scores = judge(
+        documents, ["the cat", "zzz"], models={"en": model}, low_percentile=40.0, high_percentile=60.0
+    )
+    assert found == [None, None]
+    assert None not in scores
+
+
+def test_a_language_without_a_model_is_kept_without_a_score_or_dropped(documents: Batches, model: str) -> None:
+    assert judge(documents, ["chat"], "fr", models={"en": model}) == ([None], [None])
+    assert judge(documents, ["chat"], "fr", models={"en": model}, unmodelled="drop") == (["no_model"], [None])
+
+
+def test_text_without_words_has_no_score_and_its_own_reason(documents: Batches, model: str) -> None:
+    assert judge(documents, ["", " \n\t "], models={"en": model}) == (["no_words"] * 2, [None] * 2)
+
+
+def test_a_long_document_is_scored_on_its_first_lines(documents: Batches, model: str) -> None:
+    lines = ["the cat"] * 4
+    _, whole = judge(documents, ["\n".join(lines)], models={"en": model})
+    # Three tokens a line: the second line reaches the limit, the third is not scored.
+    _, cut = judge(documents, ["\n".join([*lines[:2], "zzz " * 100])], models={"en": model}, max_tokens=4)
+    assert whole == cut
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"min_perplexity": {"fr": 5.0}}, "'fr', which has no model"),
+        ({"min_perplexity": {"en": 9.0}, "max_perplexity": {"en": 5.0}}, "9.0 of 'en' is above"),
+        ({"low_percentile": 50.0, "high_percentile": 5.0}, "low_percentile 50.0 is not below"),
+        ({"low_percentile": -1.0}, "low_percentile"),
+        ({"max_perplexity": {"en": 0.0}}, "max_perplexity"),
+        ({"max_perplexities": {}}, "max_perplexities"),
+    ],
+)
+def test_refuses_limits_that_cannot_be_meant(model: str, parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises((UserError, pydantic.ValidationError), match=message):
+        Perplexity(models={"en": model}, **parameters)
+
+
+def test_a_missing_or_broken_model_is_the_users_to_mend(documents: Batches, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.arpa"
+    broken.write_text(ARPA.replace("ngram 2=3", "ngram 2=4"))
+    for path, message in ((tmp_path / "absent", "no language model at"), (broken, "KenLM cannot read")):
+        with pytest.raises(UserError, match=message):
+            judge(documents, ["x"], models={"en": str(path)})
+
+
+def test_loading_prints_nothing(documents: Batches, model: str, capfd: pytest.CaptureFixture[str]) -> None:
+    judge(documents, ["x"], models={"en": model})
+    assert capfd.readouterr() == ("", "")
+
+
+@given(st.lists(st.integers(1, 500_000), max_size=30))
+def test_bins_and_scores_are_each_others_inverse(bins: list[int]) -> None:
+    # A probability is below 1, so its perplexity is above 10^0; rounding to four decimals merges none of those.
+    array = np.array(bins, np.int64)
+    scores = perplexity_of_bin(array)
+    assert perplexity_bin(scores).tolist() == array.tolist()
+    assert all(round(score, 4) == score for score in scores.tolist())
+
+
+PERCENTILES = st.sampled_from([0.0, 0.1, 2.5, 5.0, 7.0, 12.5, 25.0, 33.3, 50.0, 75.0, 95.0, 99.9, 100.0])
+SCORED = st.lists(st.integers(1, 60_000) | st.integers(20_000, 20_003), min_size=1, max_size=200)
+
+
+@settings(deadline=None)
+@given(SCORED, PERCENTILES, PERCENTILES)
+def test_cuts_follow_the_definition(bins: list[int], low: float, high: float) -> None:
+    def least(percentile: float) -> float:
+        share = Fraction(str(percentile)) / 100
+        enough = [b for b in sorted(bins) if sum(x <= b for x in bins) >= share * len(bins)]
+        return float(perplexity_of_bin(np.array(enough[:1]))[0])
+
+    assert percentile_cuts(Counter(bins), low, high) == (least(low), least(high))
+    assert percentile_cuts(Counter(bins), None, None) == (0.0, math.inf)
+
+
+@settings(deadline=None)
+@given(SCORED, st.sampled_from([0.0, 12.5, 25.0, 50.0, 75.0, 100.0]))
+def test_cuts_agree_with_numpy_where_it_is_exact(bins: list[int], percentile: float) -> None:
+    scores = perplexity_of_bin(np.array(bins))
+    expected = np.percentile(scores, percentile, method="inverted_cdf")
+    assert percentile_cuts(Counter(bins), percentile, percentile) == (expected, expected)
+
+
+def test_no_documents_have_no_percentiles() -> None:
+    with pytest.raises(ValueError, match="without documents"):
+        percentile_cuts({5: 0}, 1.0, 99.0)
+
+
+def _unpacked(shared_data: Path, tmp_path: Path, language: str) -> str:
+    name = f"kenlm_{language}_word5_p02333_q8.trie.bin"
+    target = tmp_path / name
+    with zstandard.open(shared_data / "models" / "derived" / f"{name}.zst", "rb") as packed:
+        target.write_bytes(packed.read())
+    return str(target)
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize("language", ["en", "ru"])
+def test_gold_scores_of_a_real_model(shared_data: Path, tmp_path: Path, documents: Batches, language: str) -> None:
+    path = _unpacked(shared_data, tmp_path, language)
+    text = (shared_data / "models" / "derived" / f"kenlm_{language}_gold_scores.tsv").read_text("utf-8")
+    gold = [row.split("\t") for row in text.splitlines()]
+    _, scores = judge(documents, [row[3] for row in gold], language, models={language: path})
+    from stages.judges.perplexity import _load
+
+    for row, score in zip(gold, scores, strict=True):
+        assert math.log10(score) == pytest.approx(math.log10(float(row[2])), abs=1.1e-4)
+        assert load_once(_load, path).score(row[3]) == pytest.approx(float(row[1]), abs=1e-3)
+
+
+@pytest.mark.shared_data
+def test_perplexity_tells_documents_that_people_would_keep(
+    shared_data: Path, tmp_path: Path, documents: Batches
+) -> None:
+    with zstandard.open(shared_data / "quality" / "dclm_human_labels.jsonl.zst", "rb") as file:
+        rows = [json.loads(line) for line in io.TextIOWrapper(file, "utf-8")]
+    model = _unpacked(shared_data, tmp_path, "en")
+    _, scores = judge(documents, [row["text"] for row in rows], models={"en": model})
+    good = np.array([score for score, row in zip(scores, rows, strict=True) if row["label"]])
+    bad = np.array([score for score, row in zip(scores, rows, strict=True) if not row["label"]])
+    wins = (good[:, None] < bad).mean() + (good[:, None] == bad).mean() / 2
+    assert wins > 0.65  # ROC-AUC: 0.674 measured
+
+
+def test_score_of_nothing_is_nan() -> None:
+    assert math.isnan(log10_perplexity(None, "", 10))

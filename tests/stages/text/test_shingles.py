@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import itertools
+import re
+import unicodedata
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shards.errors import UserError
+from stages.text import shingles
+from stages.text.shingles import SPACELESS, batch_shingles, shingle_hashes
+
+CODE_POINTS = st.characters(exclude_categories=("Cs",))
+MIXED = st.text(st.one_of(st.sampled_from("aAbBéÉ \n_-1ςΣİ中文กาក្ি́\u00ad\u200b\u200d🙂"), CODE_POINTS), max_size=60)
+PROSE = st.lists(st.sampled_from(["the", "Cat", "sat", "on", "mat", "中国", "été"]), max_size=40).map(" ".join)
+
+
+def words_of(text: str) -> list[str]:
+    """The definition of a word, character by character."""
+    words: list[str] = []
+    open_single = is_open = False
+    for character in unicodedata.normalize("NFC", text):
+        category, point = unicodedata.category(character), ord(character)
+        if category == "Cf" and character != "\u200b":
+            continue
+        mark = category.startswith("M")
+        if not (mark or category[0] in "LN" or character == "_"):
+            is_open = False
+            continue
+        single = not mark and any(low <= point <= high for low, high in SPACELESS)
+        lower = {"ς": "σ"}.get(character.lower(), character.lower()[0])
+        if is_open and (mark or not (single or open_single)):
+            words[-1] += lower
+        else:
+            words.append(lower)
+            is_open, open_single = True, single
+    return words
+
+
+def shingles_of(words: list[str], n: int) -> set[tuple[str, ...]]:
+    return {tuple(words[at : at + n]) for at in range(max(1, len(words) - n + 1))} if words else set()
+
+
+def split(offsets: np.ndarray, hashes: np.ndarray) -> list[list[int]]:
+    return [hashes[a:b].tolist() for a, b in itertools.pairwise(offsets.tolist())]
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(st.one_of(MIXED, PROSE), min_size=2, max_size=8), st.integers(1, 6))
+def test_hashes_stand_one_to_one_for_the_shingles(texts: list[str], n: int) -> None:
+    name: dict[int, tuple[str, ...]] = {}
+    offsets, hashes = batch_shingles(pa.array(texts), n)
+    for text, got in zip(texts, split(offsets, hashes), strict=True):
+        expected = shingles_of(words_of(text), n)
+        assert len(got) == len(expected)
+        assert got == sorted(set(got))
+        assert got == shingle_hashes(text, n).tolist()
+        for shingle in expected:
+            (value,) = shingle_hashes(" ".join(shingle), n).tolist()
+            assert value in got
+            assert name.setdefault(value, shingle) == shingle
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(MIXED, min_size=1, max_size=10), st.data())
+def test_cutting_a_batch_changes_nothing(texts: list[str], data: st.DataObject) -> None:
+    cut = data.draw(st.integers(0, len(texts)))
+    whole = pa.array(texts)
+    expected = split(*batch_shingles(whole, 3))
+    assert split(*batch_shingles(whole[:cut], 3)) + split(*batch_shingles(whole[cut:], 3)) == expected
+    assert split(*batch_shingles(whole.cast(pa.large_string()), 3)) == expected
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.text(st.sampled_from("abcXYZ_019 ,.\n\t'éÀßж"), max_size=80))
+def test_words_are_those_of_python_where_there_are_no_marks(text: str) -> None:
+    assert len(shingle_hashes(text, 1)) == len({word.lower() for word in re.findall(r"\w+", text)})
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.binary(max_size=40))
+def test_malformed_utf8_is_read_within_its_bounds(raw: bytes) -> None:
+    # Between two documents, so that reading past the end would meet letters.
+    data = b"alpha beta" + raw + b"gamma delta"
+    bounds = np.array([0, 10, 10 + len(raw), len(data)], np.int64)
+    buffer = np.frombuffer(data, np.uint8)
+    got = split(*shingles.buffer_shingles(buffer, bounds, 2))
+    assert got[0] == shingle_hashes("alpha beta", 2).tolist()
+    assert got[2] == shingle_hashes("gamma delta", 2).tolist()
+    alone = shingles.buffer_shingles(np.frombuffer(raw, np.uint8), np.array([0, len(raw)], np.int64), 2)[1]
+    assert got[1] == alone.tolist()
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        return
+    if unicodedata.is_normalized("NFC", text):
+        assert got[1] == shingle_hashes(text, 2).tolist()
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("The CAT sat", "the  cat,\nsat!"),
+        ("co\u00adoperate now", "cooperate now"),
+        ("cafe\u0301 noir", "café noir"),
+        ("ΟΔΟΣ", "οδος"),
+        ("我爱北京", "我 爱 北 京"),
+    ],
+)
+def test_same_shingles(text: str, same: str) -> None:
+    assert np.array_equal(shingle_hashes(text, 2), shingle_hashes(same, 2))
+
+
+@pytest.mark.parametrize(
+    ("text", "n", "count"),
+    [
+        ("", 5, 0),
+        ("... !?", 5, 0),
+        ("one two", 5, 1),
+        ("a b c d e", 5, 1),
+        ("a b c d e f", 5, 2),
+        ("a a a a a a a a", 5, 1),
+        ("我爱北京天安门", 5, 3),
+        # Thai: vowel signs above and below stay with their consonant.
+        ("กินข้าว", 1, 5),
+        ("हिन्दी भाषा", 1, 2),
+    ],
+)
+def test_counts(text: str, n: int, count: int) -> None:
+    assert len(shingle_hashes(text, n)) == count
+
+
+def test_order_of_words_matters() -> None:
+    assert shingle_hashes("a b", 2) != shingle_hashes("b a", 2)
+
+
+def test_null_is_an_empty_document() -> None:
+    offsets, hashes = batch_shingles(pa.array([None, "a b", None]), 2)
+    assert offsets.tolist() == [0, 0, 1, 1]
+    assert len(hashes) == 1
+
+
+def test_no_documents() -> None:
+    offsets, hashes = batch_shingles(pa.array([], pa.string()), 5)
+    assert offsets.tolist() == [0]
+    assert hashes.dtype == np.uint64
+    assert len(hashes) == 0
+
+
+def test_a_long_document_is_bounded() -> None:
+    assert len(shingle_hashes("a b " * 500_000, 5)) == 2
+    assert len(shingle_hashes("x" * 3_000_000, 5)) == 1
+
+
+@pytest.mark.parametrize("words", [0, -1, 65])
+def test_words_out_of_range(words: int) -> None:
+    with pytest.raises(UserError, match="shingle_words"):
+        shingle_hashes("a", words)
+
+
+def test_hashes_are_what_they_were() -> None:
+    # Signatures on disk compare with those of a later crawl, so the hashes may never change under one stage name.
+    assert shingle_hashes("The cat sat on the mat", 5).tolist() == [10403318311136677869, 18326498945302860594]
