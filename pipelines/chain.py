@@ -11,20 +11,22 @@ from typing import Any, cast
 import pydantic
 
 from pipelines.recipe import LmSettings, Recipe, StageUse, wrong_value
-from pipelines.workspace import Run, Workspace
+from pipelines.workspace import Workspace
 from shards.errors import UserError
 from shards.store import fetch, hash_file
 from stages.base import Stage, parameters
 from stages.judges.fingerprint import Fingerprint
 from stages.judges.sample import Sample
 from stages.readers.base import READ
-from stages.registry import stage_class
+from stages.registry import recipe_stage_class
 
 EXACT_DEDUP = "exact_dedup_v1"
 NEAR_DEDUP = "near_dedup_v1"
 EXACT_DUPLICATE = "exact_duplicate"
 NEAR_DUPLICATE = "near_duplicate"
 PERPLEXITY = "perplexity_v1"
+TOKENIZER = "tokenizer"
+"""The last link of a finished run: it drops nothing, and a document may fail in it."""
 
 APPLIED_LATER = {PERPLEXITY: {"low_percentile", "high_percentile"}, Fingerprint.name: {"threshold"}}
 """Parameters that later passes apply, by stage: no verdict depends on them, so moving one judges nothing again."""
@@ -59,16 +61,10 @@ def build_chain(workspace: Workspace, fitted: Mapping[str, str]) -> list[Stage]:
         chain.append(build_stage(workspace, use, f"recipe, key stages.{position}", fitted))
     names = [stage.name for stage in chain]
     if twice := next((name for name in names if names.count(name) > 1), None):
+        sampled = twice == Sample.name and recipe.sample < 1.0
+        remedy = f"The key 'sample' (or --sample) adds {twice}: " if sampled else "Drops are counted by stage: "
         raise UserError(
-            f"the stage {twice!r} is in the chain twice",
-            place="recipe, key stages",
-            remedy="Drops are counted by stage: keep one",
-        )
-    if Fingerprint.name in names:
-        raise UserError(
-            f"the stage {Fingerprint.name!r} ends every chain of itself",
-            place="recipe, key stages",
-            remedy="Leave it out, and set its parameters in [dedup]",
+            f"the stage {twice!r} is in the chain twice", place="recipe, key stages", remedy=remedy + "keep one"
         )
     dedup = recipe.dedup
     try:
@@ -89,7 +85,7 @@ def build_chain(workspace: Workspace, fitted: Mapping[str, str]) -> list[Stage]:
 
 def build_stage(workspace: Workspace, use: StageUse, place: str, fitted: Mapping[str, str]) -> Stage:
     """Build one stage from its table in the recipe, its paths resolved."""
-    kind = stage_class(use.use)
+    kind = recipe_stage_class(use.use, f"{place}.use")
     given = dict(use.parameters)
     for name in kind.path_parameters:
         if name in given:
@@ -148,20 +144,16 @@ def fitted_languages(recipe: Recipe) -> list[LmSettings]:
     return [lm for lm in recipe.lm if lm.corpus]
 
 
-def fitted_models(run: Run) -> dict[str, str]:
-    """Return the models that this run fitted, by language: a local path, or a URI that any worker can fetch."""
-    folder = run.folder("fit_lm")
-    entries = {lm.language: folder.require(lm.language).files["model"] for lm in fitted_languages(run.recipe)}
-    return {language: run.store.uri(entry.path) for language, entry in entries.items()}
-
-
 def chain_section(chain: Sequence[Stage]) -> list[Any]:
-    """Return names, parameters and the content of models and lists of a chain, for a digest: no path is part of it."""
+    """Return names, parameters and the content of models and lists of a chain, for a digest: no path is part of it.
+
+    A model without a path is still to be fitted.
+    """
     section: list[Any] = []
     for stage in chain:
         paths = set(stage.path_parameters)
         values = parameters(stage)
-        files = stage.files()
+        files = [path for path in stage.files() if path]
         content = {name: _content(values.pop(name), files) for name in sorted(paths)}
         for name in APPLIED_LATER.get(stage.name, ()):
             values.pop(name)

@@ -23,7 +23,7 @@ from typer.core import TyperCommand, TyperGroup
 from shards.errors import UserError
 
 GROUP: Final = "headrace.commands"
-ORDER: Final = ("demo", "run", "inspect", "train", "stages", "lm")
+ORDER: Final = ("demo", "run", "inspect", "verify", "train", "stages", "lm")
 """How the help lists them; others follow by name."""
 
 TAKES_BEAM_OPTIONS: Final = ("run",)
@@ -123,7 +123,7 @@ def missing_extra(error: ModuleNotFoundError) -> UserError | None:
 
 @contextlib.contextmanager
 def reported() -> Iterator[None]:
-    """Turn what a person can mend into one message on stderr and an exit code; anything else is a defect, and shows."""
+    """Turn what a person can fix into one message on stderr and an exit code; anything else is a defect, and shows."""
     try:
         yield
     except UserError as error:

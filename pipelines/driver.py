@@ -6,49 +6,40 @@ plan -> fit lm -> judge -> decide -> deduplicate -> fit tokeniser -> write -> re
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from pipelines.beam.base import DriverPass, Pass
+import pyarrow as pa
+
+from pipelines import cost_files
+from pipelines.beam import meter
+from pipelines.beam.base import ALL, BeamPass, DriverPass, Inputs, NothingLeftError, Pass
 from pipelines.beam.runners import BeamRunner, LocalRunner
 from pipelines.chain import build_chain, fitted_languages, with_defaults
-from pipelines.passes.decide import Decide
+from pipelines.inspection.funnel import main_losses
+from pipelines.passes.build import KINDS, build_passes
 from pipelines.passes.drops import Drops
-from pipelines.passes.exact import Exact, ExactRanges
-from pipelines.passes.fit_lm import FitLm, reference_files
+from pipelines.passes.fit_lm import reference_files
 from pipelines.passes.judge import Judge
-from pipelines.passes.near import Near, NearCandidates, NearPairs, NearSets, NearVerify
-from pipelines.passes.schedule import ResolveSchedule
-from pipelines.passes.tokenizer import FitTokenizer, check_tokenizer
-from pipelines.passes.write import Catalog, Write
+from pipelines.passes.tokenizer import check_tokenizer
 from pipelines.plan import Plan, load_sources, make_plan, save_plan
+from pipelines.planning.digests import Digests
+from pipelines.planning.sources import SourceTable
 from pipelines.progress import Reporter
 from pipelines.recipe import Recipe
-from pipelines.workspace import RUN_FILE, Run, Workspace, describe
+from pipelines.run import Run
+from pipelines.workspace import RUN_FILE, Job, Workspace, describe
 from shards import lock
-from shards.errors import UserError
+from shards.errors import IncompleteError, UserError
 from shards.finished import DIGESTS_FILE
-from shards.manifest import digest_of
-from shards.store import fetch
+from shards.manifest import PassFolder, unfolded_markers
+from shards.marker import small_table
+from shards.sealed import digest_of, read_sealed, write_sealed
+from shards.store import Store, fetch
+from stages.readers import cut
 
-PASSES: tuple[Pass, ...] = (
-    FitLm(),
-    Judge(),
-    Decide(),
-    ExactRanges(),
-    Exact(),
-    NearPairs(),
-    NearCandidates(),
-    NearSets(),
-    NearVerify(),
-    Near(),
-    Drops(),
-    FitTokenizer(),
-    Write(),
-    Catalog(),
-    ResolveSchedule(),
-)
 TIMINGS_FILE = "timings.json"
 
 
@@ -75,15 +66,16 @@ def check(workspace: Workspace) -> Plan:
         for path in stage.files():
             if path and not fetch(path).is_file():
                 raise UserError(
-                    f"the file {path!r} is missing", place=f"recipe, stage {stage.name}", remedy="Mend its path"
+                    f"the file {path!r} is missing", place=f"recipe, stage {stage.name}", remedy="Fix its path"
                 )
         stage.prepare()
     check_tokenizer(workspace)
-    return make_plan(workspace, load_sources(workspace.store))
+    known = load_sources(workspace.store)
+    return make_plan(workspace, known, known_digests(workspace.store, known), cut)
 
 
 def _check_names(recipe: Recipe) -> None:
-    """Refuse names that mean nothing: a stage of an unknown domain would judge no document, and nobody would see it."""
+    """Refuse names that mean nothing: a stage of an unknown domain would judge no document, without any sign of it."""
     domains = sorted({source.domain for source in recipe.sources} | {rule.name for rule in recipe.domains})
     for position, use in enumerate(recipe.stages):
         named = use.parameters.get("domains", ())
@@ -92,7 +84,7 @@ def _check_names(recipe: Recipe) -> None:
     if recipe.schedule:
         groups = recipe.schedule.groups
         named = [name for members in groups.values() for name in members] + list(recipe.schedule.max_epochs)
-        weights = (stage.weights for stage in recipe.schedule.stages if not isinstance(stage.weights, str))
+        weights = (phase.weights for phase in recipe.schedule.phases if not isinstance(phase.weights, str))
         named += [name for weight in weights for name in weight]
         _require_known(named, [*domains, *groups], "recipe, key schedule")
     languages = [lm.language for lm in recipe.lm]
@@ -114,58 +106,130 @@ def _require_known(named: Iterable[str], known: Sequence[str], place: str) -> No
 
 
 def curate(workspace: Workspace, plan: Plan, runner: LocalRunner | BeamRunner, reporter: Reporter) -> Run:
-    """Make every pass that is not finished, and give the run with all digests."""
+    """Make every pass that is not finished, and return the run with all digests."""
     store = workspace.store
+    store.repairs = True
     # From here on the folder is not finished, until the digests of all passes are known again.
     if store.exists(DIGESTS_FILE):
         store.delete(DIGESTS_FILE)
-    run = Run(store.root, digest_of([describe(workspace.recipe), [split.name for split in plan.splits]]))
-    replace(workspace, recipe=with_defaults(workspace)).take_over(run.recipe_key)
+    run = Run(workspace, digest_of([describe(workspace.recipe), [split.name for split in plan.splits]]))
+    replace(workspace, recipe=with_defaults(workspace)).take_over(run.key)
     save_plan(store, plan, load_sources(store))
-    timings: dict[str, float] = store.read_json(TIMINGS_FILE) if store.exists(TIMINGS_FILE) else {}
-    for work in PASSES:
-        run = run.with_digest(work.name, work.digest(run))
+    timings = elapsed(store)
+    passes = build_passes(workspace, plan)
+    for work in passes:
         started = time.monotonic()
         if make(work, run, runner, reporter):
             timings[work.name] = round(time.monotonic() - started, 3)
         run.note_progress()
-    store.write_json(DIGESTS_FILE, dict(run.digests))
-    store.write_json(TIMINGS_FILE, timings)
+        if work.name == Judge.name:
+            # Again in a run that judged nothing: what is damaged of them, or of their copy, is whole afterwards.
+            known_digests(store, plan.sources).save(store)
+    run.require_own()
+    _sweep(store, {work.name for work in passes})
+    write_sealed(store, DIGESTS_FILE, run.digests)
+    store.write_json(TIMINGS_FILE, {name: timings[name] for name in run.digests if name in timings})
     return run
 
 
+def known_digests(store: Store, sources: SourceTable) -> Digests:
+    """Return the digests of sources that a folder has read: the saved ones, and those of a run that died since.
+
+    Raises:
+        UserError: if two splits have read one source, and not the same bytes.
+    """
+    found = [small_table(marker, "sources") for marker in unfolded_markers(store, Judge.name)]
+    return Digests.load(store).merged(found, sources, store.root)
+
+
 def make(work: Pass, run: Run, runner: LocalRunner | BeamRunner, reporter: Reporter) -> bool:
-    """Make one pass and give True, or skip it where its digest is unchanged and all its files are there."""
-    folder = run.folder(work.name)
-    units = work.units(run)
-    if folder.is_finished(units):
+    """Make one pass and return True, or skip it where its digest is unchanged and all its files are there."""
+    inputs = Inputs(run, work.inputs)
+    digest = work.digest(inputs)
+    folder, units = PassFolder(run.store, work.name, digest, work.folders, work.foreign), work.units(inputs)
+    survey = folder.survey()
+    if survey.is_finished(units):
+        folder.sweep(survey, units)
         reporter.begin(work.name, 0, 0, is_bytes=False)
         reporter.end("unchanged")
+        run.add(work.name, digest)
         return False
-    pending = folder.pending(units)
-    weights = {unit: work.weight(run, unit) for unit in units}
-    total, before = sum(weights.values()), sum(weights[unit] for unit in units if unit not in set(pending))
-    reporter.begin(work.name, total, before, is_bytes=work.weighs_bytes)
+    cost_files.fold(run.store, work.name, digest, units)
+    pending = survey.pending(units)
     started = time.monotonic()
-    if isinstance(work, DriverPass):
-        for _ in pending:
-            work.work(run)
-    elif pending:
-        waiting = set(pending)
-
-        def poll() -> None:
-            # One listing, and a look into the new ones only: a pass may have a hundred thousand units.
-            found = folder.marked() & waiting
-            waiting.difference_update({unit for unit in found if folder.marker(unit) is not None})
-            reporter.advance(total - sum(weights[unit] for unit in waiting))
-
-        runner.run(work, run, pending, poll)
-    folder.finish(units)
+    try:
+        _do(work, run.job(work.name, digest), inputs, _Progress(folder, reporter, work, inputs, pending), runner)
+    except NothingLeftError as error:
+        raise UserError(
+            error.what,
+            place=f"{run.root}: {main_losses(run)}",
+            remedy=f"Read what was dropped with 'headrace inspect {run.root}', and change the recipe",
+        ) from error
+    run.require_own()
+    folder.finish(units, functools.partial(_keep_digests, run) if isinstance(work, Judge) else None)
+    cost_files.fold(run.store, work.name, digest, units)
+    run.add(work.name, digest)
     skipped = f", {len(units) - len(pending)} finished before" if len(pending) < len(units) else ""
     reporter.end(
         f"{len(pending)} unit{'' if len(pending) == 1 else 's'} in {time.monotonic() - started:.1f} s{skipped}"
     )
     return True
+
+
+def _keep_digests(run: Run, parts: Iterable[pa.Table]) -> None:
+    """Save the digests of all sources that were judged. Before the manifest is there: a kill must not lose them."""
+    found = (small_table(part, "sources") for part in parts)
+    Digests.load(run.store).merged(found, run.plan.sources, run.root).save(run.store)
+
+
+def elapsed(store: Store) -> dict[str, float]:
+    """Return the seconds that each pass took, where they are known; nobody depends on them."""
+    try:
+        value = store.read_json(TIMINGS_FILE)
+    except IncompleteError:
+        return {}
+    seconds = value.items() if isinstance(value, dict) else ()
+    return {name: float(took) for name, took in seconds if isinstance(took, int | float)}
+
+
+class _Progress:
+    """Counts what is finished of a pass, by one listing at a time."""
+
+    def __init__(
+        self, folder: PassFolder, reporter: Reporter, work: Pass, inputs: Inputs, pending: Sequence[str]
+    ) -> None:
+        self._folder, self._reporter, self.pending = folder, reporter, pending
+        self._weights = work.weights(inputs) if isinstance(work, BeamPass) else {ALL: 1}
+        self._total, self._waiting = sum(self._weights.values()), set(pending)
+        reporter.begin(work.name, self._total, self._done, is_bytes=isinstance(work, BeamPass) and work.weighs_bytes)
+
+    @property
+    def _done(self) -> int:
+        return self._total - sum(self._weights[unit] for unit in self._waiting)
+
+    def poll(self) -> None:
+        """Look at what has been marked since."""
+        self._waiting -= self._folder.marked()
+        self._reporter.advance(self._done)
+
+
+def _do(work: Pass, job: Job, inputs: Inputs, progress: _Progress, runner: LocalRunner | BeamRunner) -> None:
+    if isinstance(work, DriverPass) and progress.pending:
+        with meter.measured(work.name):
+            work.work(job, inputs)
+    elif isinstance(work, BeamPass) and progress.pending:
+        runner.run(work, job, inputs, progress.pending, progress.poll)
+
+
+def _sweep(store: Store, wanted: Collection[str]) -> None:
+    """Delete what is left of passes that the recipe no longer has, so that it is not mistaken for part of this run."""
+    for kind in KINDS:
+        if kind.name not in wanted:
+            folders = (kind.name, f"{cost_files.FOLDER}/{kind.name}")
+            paths = [path for folder in folders for path in store.list(folder)]
+            paths += [path for path in kind.files if store.exists(path)]
+            for path in paths:
+                store.delete(path)
 
 
 def finished_run(root: str) -> Run:
@@ -191,12 +255,12 @@ def judged_run(root: str) -> tuple[Run, bool]:
     is_finished = store.exists(DIGESTS_FILE)
     digests: dict[str, str] = {}
     if is_finished:
-        digests = store.read_json(DIGESTS_FILE)
+        digests = read_sealed(store, DIGESTS_FILE)
     elif store.exists(RUN_FILE):
-        digests = store.read_json(RUN_FILE)["digests"]
-    if not is_finished and Drops.name not in digests:
+        digests = read_sealed(store, RUN_FILE)["digests"]
+    if Drops.name not in digests:
         raise _unfinished(root)
-    return Run(root, digest_of([describe(workspace.recipe), digests]), tuple(digests.items())), is_finished
+    return Run(workspace, digest_of([describe(workspace.recipe), digests]), digests), is_finished
 
 
 def _unfinished(root: str) -> UserError:
@@ -220,8 +284,3 @@ def locked(workspace: Workspace) -> Iterator[None]:
     with lock.locked(path, workspace.store.root):
         workspace.store.clear_scratch()
         yield
-
-
-def pass_names() -> Sequence[str]:
-    """Return the names of all passes, in order."""
-    return [work.name for work in PASSES]

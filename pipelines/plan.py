@@ -1,224 +1,231 @@
-"""Planning: which files there are, and how they are cut into splits. Nothing of their content is judged here.
+"""The plan of a run: which sources it reads, and how they are cut into splits. Nothing of their content is judged here.
 
-The source table is append-only: a file keeps its index for the life of a run's folder, so doc_ids stay true when files
-are added. A split is named by its position and the digest of its sources, so files added later leave finished splits
-alone.
+The source table is append-only: a file keeps its indices for the life of a run's folder, so doc_ids stay true when
+files are added. A split is named by its position and the digest of its sources, so files added later leave finished
+splits alone. Files that the folder knows must be what they were. ``pipelines.planning`` has the parts.
 """
 
 from __future__ import annotations
 
-import fnmatch
 import functools
-import glob
-import hashlib
-import os
-import re
-import unicodedata
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import PurePosixPath
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import pyarrow.fs as pafs
+import numpy as np
+import pyarrow as pa
 
-from pipelines.recipe import SourceSettings
-from pipelines.workspace import Run, Workspace
-from shards.errors import UserError
-from shards.manifest import digest_of
-from shards.store import Store, file_system, open_input
+from pipelines.planning import discover, seal
+from pipelines.planning.digests import Digests
+from pipelines.planning.discover import LEFT_OUT
+from pipelines.planning.reconcile import Cut, reconcile, whole
+from pipelines.planning.seen import Seen
+from pipelines.planning.sources import SOURCES, PlannedSource, SourceTable
+from pipelines.planning.splits import SPLITS, Split, Splits, make_splits
+from pipelines.workspace import Workspace
+from shards.errors import IncompleteError, UserError
+from shards.store import Store
+
+__all__ = ["Cut", "Plan", "PlannedSource", "Split", "load_plan", "load_sources", "make_plan", "save_plan"]
 
 PLAN_FILE = "plan/plan.json"
-_PROBE_BYTES = 64 << 10
+_FORMAT = 2
+# Parts of a table, in rows: none outgrows an element, and adding files writes the last one of the sources again.
+_PART_SOURCES = 1 << 16
+_PART_SPLITS = 1 << 12
 
 
-@dataclass(frozen=True)
-class PlannedSource:
-    """One input file: its index, path as the recipe's folder sees it, size in bytes, checksum, and its settings."""
-
-    index: int
-    path: str
-    size: int
-    checksum: str
-    settings: int
-    """Position of its ``[[sources]]`` table in the recipe."""
-
-
-@dataclass(frozen=True)
-class Split:
-    """A unit of reading: consecutive sources of about ``split_bytes``."""
-
-    name: str
-    sources: tuple[PlannedSource, ...]
-
-    @property
-    def size(self) -> int:
-        """Bytes of input."""
-        return sum(source.size for source in self.sources)
-
-
-@dataclass(frozen=True)
 class Plan:
-    """The split table of a run, in order, and the sources it was made from."""
+    """The splits of a run in order, and every source that its folder knows.
 
-    splits: tuple[Split, ...]
+    Attributes:
+        sources: every source that the folder knows, read or not.
+        splits: the splits, each built when it is asked for.
+        left_out: names that are not read and why, as ``LEFT_OUT``, sorted by name.
+        seen: what the file system said of the sources; known to the process that planned only.
+    """
+
+    def __init__(
+        self, sources: SourceTable, splits: Splits, left_out: pa.Table | None = None, seen: Seen | None = None
+    ) -> None:
+        self.sources, self.splits, self.seen = sources, splits, seen
+        self.left_out = LEFT_OUT.empty_table() if left_out is None else left_out.combine_chunks()
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Plan)
+            and (self.splits, self.sources) == (other.splits, other.sources)
+            and bool(self.left_out.equals(other.left_out))
+        )
+
+    __hash__ = None  # type: ignore[assignment]
 
     @property
     def size(self) -> int:
         """Bytes of input."""
-        return sum(split.size for split in self.splits)
+        return sum(self.splits.sizes)
 
     @functools.cached_property
-    def by_name(self) -> dict[str, Split]:
+    def by_name(self) -> Mapping[str, Split]:
         """The splits by name."""
-        return {split.name: split for split in self.splits}
+        return _ByName(self.splits)
+
+    @property
+    def missing(self) -> list[str]:
+        """Sources that an earlier run read and that are gone, and what the recipe names without finding it, sorted."""
+        return self._left_out(discover.MISSING)
+
+    @property
+    def dangling(self) -> list[str]:
+        """Links that lead nowhere, sorted."""
+        return self._left_out(discover.DANGLING)
+
+    def _left_out(self, why: str) -> list[str]:
+        rows = self.left_out.to_pylist()
+        return [row["path"] for row in rows if row["why"] == why]
+
+    def path_of(self, index: int) -> str:
+        """Return the path of a source that the folder knows."""
+        path: str = self.sources.column("path")[index].as_py()
+        return path
+
+    def split_of(self, index: int) -> str | None:
+        """Return the name of the split that a source is in, None for one that the run does not read."""
+        rows = self.splits.rows
+        at = int(np.searchsorted(rows, index))
+        return self.splits.names[int(self.splits.of_rows[at])] if at < len(rows) and rows[at] == index else None
+
+    def totals(self, tables: int) -> list[tuple[int, int]]:
+        """Return (files, bytes of input) of each of the recipe's ``[[sources]]`` tables, of which there are so many."""
+        rows, settings = self.splits.rows, self.splits.settings
+        files = np.bincount(settings[self.sources.column("begin").to_numpy()[rows] == 0], minlength=tables)
+        # Not bincount, whose weights are floats: bytes are exact.
+        sizes = np.zeros(tables, np.int64)
+        np.add.at(sizes, settings, self.sources.span_bytes[rows])
+        return list(zip(files.tolist(), sizes.tolist(), strict=True))
+
+    def rows(self) -> Iterator[tuple[str, int, int]]:
+        """Yield (path, bytes of input, position of its settings) of every source that the run reads."""
+        for start in range(0, len(self.splits.rows), _PART_SOURCES):
+            inside = slice(start, start + _PART_SOURCES)
+            taken = self.splits.rows[inside]
+            paths = self.sources.column("path").take(pa.array(taken)).to_pylist()
+            sizes, settings = self.sources.span_bytes[taken].tolist(), self.splits.settings[inside].tolist()
+            yield from zip(paths, sizes, settings, strict=True)
 
 
-def make_plan(workspace: Workspace, known: Sequence[PlannedSource] = ()) -> Plan:
-    """Find the recipe's files and cut them into splits.
+class _ByName(Mapping[str, Split]):
+    def __init__(self, splits: Splits) -> None:
+        self._splits = splits
+        self._at = {name: at for at, name in enumerate(splits.names)}
+
+    def __getitem__(self, name: str) -> Split:
+        return self._splits[self._at[name]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._at)
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+
+def make_plan(
+    workspace: Workspace,
+    known: SourceTable | None = None,
+    digests: Digests | None = None,
+    cut: Cut = whole,
+) -> Plan:
+    """Find the recipe's files and cut them into splits. Writes nothing.
+
+    Args:
+        workspace: the recipe and its folders.
+        known: every source that the run's folder knows; by default what is saved there.
+        digests: those of sources read before; by default what is saved there.
+        cut: cuts a file that is larger than the recipe's ``span_bytes``.
 
     Raises:
-        UserError: if a glob matches nothing, or a file that an earlier run of this folder read has changed.
+        UserError: if a glob matches nothing, a list names what is not there, a file that an earlier run of this folder
+            read has changed, or one is gone and the recipe does not leave it out.
     """
-    indices = {source.path: source for source in known}
-    fresh: list[tuple[str, int, int]] = []
-    active: list[PlannedSource] = []
-    for path, size, settings in _found(workspace):
-        before = indices.get(path)
-        if before is None:
-            fresh.append((path, size, settings))
-            continue
-        if before.size != size or before.checksum != probe_checksum(workspace.input_path(path), size):
-            raise UserError(
-                f"the source {path!r} has changed since this folder first read it",
-                place=workspace.store.root,
-                remedy="Its documents would lose their origin: use a new --out folder, or a new file name",
-            )
-        active.append(PlannedSource(before.index, path, size, before.checksum, settings))
-    following = 1 + max((source.index for source in known), default=-1)
-    for index, (path, size, settings) in enumerate(fresh, start=following):
-        active.append(PlannedSource(index, path, size, probe_checksum(workspace.input_path(path), size), settings))
-    return Plan(tuple(_cut(workspace, sorted(active, key=lambda source: source.index))))
+    known = load_sources(workspace.store) if known is None else known
+    try:
+        finds = discover.discover(workspace.recipe, workspace.base, known.keys(workspace.base), workspace.store.root)
+        digests = Digests.load(workspace.store) if digests is None else digests
+        found = reconcile(workspace, known, finds, digests, Seen.load(workspace.store), cut)
+    except OSError as error:
+        raise UserError(
+            f"a source cannot be read: {error.strerror or error}",
+            place=str(error.filename or workspace.base),
+            remedy="Make it readable, or leave it out of the recipe's sources",
+        ) from error
+    if not len(found.active):
+        raise UserError("no source is left to read", place="recipe, key sources", remedy="Name some")
+    splits = make_splits(found.sources, found.active, found.settings, workspace.recipe)
+    rows = sorted(found.left_out.items())
+    left_out = pa.table({"path": [path for path, _ in rows], "why": [why for _, why in rows]}, schema=LEFT_OUT)
+    return Plan(found.sources, splits, left_out, found.seen)
 
 
-def _found(workspace: Workspace) -> Iterator[tuple[str, int, int]]:
-    """Yield (path, size, settings position), sorted by path; a file belongs to the first table whose glob matches."""
-    found: dict[str, tuple[str, int, int]] = {}
-    for position, settings in enumerate(workspace.recipe.sources):
-        for pattern in settings.globs:
-            matches = _expand(workspace, pattern)
-            if not matches:
-                raise UserError(
-                    f"the glob {pattern!r} matches no file",
-                    place=f"recipe, key sources.{position}.glob, looked in {workspace.base}",
-                    remedy="Mend the pattern; it is relative to the recipe's folder",
-                )
-            for path, size in matches:
-                # One file under two names, such as an absolute one, is read once.
-                place = path if "://" in path else os.path.normpath(workspace.input_path(path))
-                found.setdefault(place, (path, size, position))
-    for path, size, position in sorted(found.values()):
-        if any(unicodedata.category(character) in ("Cc", "Cs") for character in path):
-            raise UserError(
-                f"the name {path!r} is not UTF-8, or holds control characters",
-                place=f"recipe, key sources.{position}.glob",
-                remedy="Rename the file: tables, traces and reports name it",
-            )
-        yield path, size, position
+def save_plan(store: Store, plan: Plan, known: SourceTable) -> None:
+    """Save a plan, with every source ever known to this folder. Only for the one driver of a run.
+
+    Args:
+        store: the run's folder.
+        plan: what ``make_plan`` made.
+        known: the sources that the folder knows now.
+
+    Raises:
+        UserError: if they are not those on which the plan was made: another run may have come between.
+    """
+    if not plan.sources.begins_with(known):
+        raise UserError(
+            "another run has added sources to this folder since this one was planned",
+            place=store.root,
+            remedy="Run the recipe again",
+        )
+    sources = seal.write_parts(store, "sources", _parts(plan.sources.table, _PART_SOURCES), twice=True)
+    splits = seal.write_parts(store, "splits", _parts(plan.splits.table, _PART_SPLITS))
+    left_out = seal.write_parts(store, "left_out", _parts(plan.left_out, _PART_SOURCES))
+    value = {"format": _FORMAT, "sources": sources, "splits": splits, "left_out": left_out}
+    seal.write_sealed(store, PLAN_FILE, value)
+    for kind, entries in (("sources", sources), ("splits", splits), ("left_out", left_out)):
+        seal.delete_others(store, kind, entries)
+    if plan.seen is not None:
+        plan.seen.save(store)
 
 
-def _expand(workspace: Workspace, pattern: str) -> list[tuple[str, int]]:
-    if "://" not in pattern:
-        names = glob.glob(pattern, root_dir=workspace.base, recursive=True)
-        paths = [(name, os.path.join(workspace.base, name)) for name in names]
-        return [(name.replace(os.sep, "/"), os.path.getsize(path)) for name, path in paths if os.path.isfile(path)]
-    # Only the folder before the first wildcard is a URI: a bracket or question mark would mean something else in one.
-    where = re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0]
-    fs, folder = file_system(where)
-    wanted = pattern[len(where) + 1 :].split("/")
-    selector = pafs.FileSelector(folder, allow_not_found=True, recursive=True)
-    files = (info for info in fs.get_file_info(selector) if info.type == pafs.FileType.File)
-    # Some fsspec handlers give paths with a leading slash, however they were asked.
-    found = ((PurePosixPath(info.path.strip("/")).relative_to(folder.strip("/")), info.size) for info in files)
-    return [(f"{where}/{path}", size) for path, size in found if _matches(path.parts, wanted)]
+def _parts(table: pa.Table, rows: int) -> Iterator[pa.Table]:
+    return (table.slice(start, rows) for start in range(0, len(table), rows))
 
 
-def _matches(parts: Sequence[str], wanted: Sequence[str]) -> bool:
-    """Return whether a path matches a glob, part by part: ``*`` stays inside a folder, ``**`` is any number of them."""
-    if not wanted:
-        return not parts
-    if wanted[0] == "**":
-        return _matches(parts, wanted[1:]) or (bool(parts) and _matches(parts[1:], wanted))
-    return bool(parts) and fnmatch.fnmatchcase(parts[0], wanted[0]) and _matches(parts[1:], wanted[1:])
+def load_sources(store: Store) -> SourceTable:
+    """Return every source known to a run's folder; none in a new folder.
 
-
-def probe_checksum(path: str, size: int) -> str:
-    """Return sha256 over the size and the first, middle and last 64 KiB: enough to notice a file that was replaced."""
-    digest = hashlib.sha256(str(size).encode())
-    with open_input(path) as file:
-        for start in sorted({0, max(0, size // 2 - _PROBE_BYTES // 2), max(0, size - _PROBE_BYTES)}):
-            file.seek(start)
-            digest.update(file.read(_PROBE_BYTES))
-    return digest.hexdigest()[:32]
-
-
-def _cut(workspace: Workspace, sources: Sequence[PlannedSource]) -> Iterator[Split]:
-    group: list[PlannedSource] = []
-    count = size = 0
-    for source in sources:
-        if group and size + source.size > workspace.recipe.split_bytes:
-            yield _split(count, group, workspace.recipe.sources)
-            count, size, group = count + 1, 0, []
-        group.append(source)
-        size += source.size
-    if group:
-        yield _split(count, group, workspace.recipe.sources)
-
-
-def _split(position: int, sources: Sequence[PlannedSource], settings: Sequence[SourceSettings]) -> Split:
-    # The file's name without its folder: where a corpus lies is no part of what is made from it.
-    content = [
-        [
-            s.index,
-            s.path.rpartition("/")[2],
-            s.size,
-            s.checksum,
-            settings[s.settings].model_dump(exclude={"glob"}),
-        ]
-        for s in sources
-    ]
-    return Split(f"{position:05d}-{digest_of(content)[:8]}", tuple(sources))
-
-
-def save_plan(store: Store, plan: Plan, known: Sequence[PlannedSource]) -> None:
-    """Save the plan, with every source ever known to this folder."""
-    sources = {source.index: source for source in known}
-    sources |= {source.index: source for split in plan.splits for source in split.sources}
-    value: dict[str, Any] = {
-        "sources": [asdict(sources[index]) for index in sorted(sources)],
-        "splits": [{"name": split.name, "sources": [s.index for s in split.sources]} for split in plan.splits],
-    }
-    store.write_json(PLAN_FILE, value)
-
-
-def load_sources(store: Store) -> list[PlannedSource]:
-    """Return every source known to a run's folder, by index; none in a new folder."""
-    if not store.exists(PLAN_FILE):
-        return []
-    return [PlannedSource(**source) for source in store.read_json(PLAN_FILE)["sources"]]
+    Raises:
+        IncompleteError: if the table is not what was written.
+    """
+    index = _index(store)
+    return SourceTable() if index is None else SourceTable(seal.read_parts(store, index["sources"], SOURCES))
 
 
 def load_plan(store: Store) -> Plan:
-    """Return a run's plan."""
-    value = store.read_json(PLAN_FILE)
-    sources = {source["index"]: PlannedSource(**source) for source in value["sources"]}
-    return Plan(tuple(Split(s["name"], tuple(sources[i] for i in s["sources"])) for s in value["splits"]))
+    """Return a run's plan.
+
+    Raises:
+        IncompleteError: if it is missing, or not what was written.
+    """
+    if (index := _index(store)) is None:
+        raise IncompleteError(f"{PLAN_FILE} is missing", place=store.root, remedy="Run the recipe again")
+    sources = SourceTable(seal.read_parts(store, index["sources"], SOURCES))
+    splits = Splits(seal.read_parts(store, index["splits"], SPLITS), sources)
+    return Plan(sources, splits, seal.read_parts(store, index["left_out"], LEFT_OUT))
 
 
-def plan_of(run: Run) -> Plan:
-    """Return a run's plan, loaded once per process."""
-    return _plan(run.root, run.recipe_key)
-
-
-@functools.lru_cache(maxsize=1)
-def _plan(root: str, recipe_key: str) -> Plan:
-    return load_plan(Run(root, recipe_key).store)
+def _index(store: Store) -> dict[str, Any] | None:
+    index = seal.read_sealed(store, PLAN_FILE)
+    if index is not None and index["format"] != _FORMAT:
+        raise UserError(
+            f"the plan in this folder is of format {index['format']}, which this version does not read",
+            place=store.root,
+            remedy="Use a new --out folder",
+        )
+    return index

@@ -30,7 +30,7 @@ class Reporter(Protocol):
         """Start a pass of ``total`` bytes or units, ``done`` of them finished earlier."""
 
     def advance(self, done: int) -> None:
-        """Tell how much is done by now."""
+        """Report how much is done by now."""
 
     def end(self, note: str) -> None:
         """Close the pass with a short note."""

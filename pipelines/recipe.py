@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ import pydantic
 from pydantic import BaseModel, ConfigDict, Field
 
 from shards.errors import UserError
-from shards.schedule.schedule import ScheduleSettings
+from shards.schedule.settings import ScheduleSettings
 from shards.training import ModelSettings, TrainSettings
 
 DEFAULT_SPLIT_BYTES = 256 << 20
@@ -32,9 +32,10 @@ class Strict(BaseModel):
 
 
 class SourceSettings(Strict):
-    """Input files of one kind: globs, what they hold, and the licence and domain of their documents."""
+    """Input files of one kind: globs or lists, what they hold, and the licence and domain of their documents."""
 
-    glob: str | tuple[str, ...]
+    glob: str | tuple[str, ...] = ()
+    list: str | tuple[str, ...] = Field(default=(), description="files that hold one path or URI a line")
     domain: str = Field(default="web", pattern=NAME)
     format: Literal["auto", "warc", "jsonl", "parquet"] = "auto"
     licence: str | None = None
@@ -48,6 +49,17 @@ class SourceSettings(Strict):
     def globs(self) -> tuple[str, ...]:
         """The globs, as a tuple."""
         return (self.glob,) if isinstance(self.glob, str) else self.glob
+
+    @property
+    def lists(self) -> tuple[str, ...]:
+        """The list files, as a tuple."""
+        return (self.list,) if isinstance(self.list, str) else self.list
+
+    @pydantic.model_validator(mode="after")
+    def _names_files(self) -> SourceSettings:
+        if not self.globs and not self.lists:
+            raise ValueError("a source needs 'glob', 'list' or both")
+        return self
 
 
 class DomainRule(Strict):
@@ -118,6 +130,10 @@ class Recipe(Strict):
     seed: int = Field(default=0, ge=0, lt=1 << 63)
     sample: float = Field(default=1.0, gt=0.0, le=1.0, description="share of documents, by hash of doc_id")
     split_bytes: int = Field(default=DEFAULT_SPLIT_BYTES, gt=0)
+    span_bytes: int = Field(
+        default=DEFAULT_SPLIT_BYTES, gt=0, description="a larger file is cut, where its format allows"
+    )
+    leave_out_missing: bool = Field(default=False, description="go on without sources that are gone, and name them")
     sources: tuple[SourceSettings, ...] = Field(min_length=1)
     domains: tuple[DomainRule, ...] = ()
     lm: tuple[LmSettings, ...] = ()
@@ -168,9 +184,11 @@ def parse_recipe(table: Mapping[str, Any], place: str) -> Recipe:
         return Recipe.model_validate(table)
     except pydantic.ValidationError as error:
         # A misspelt key is the cause where a required one is missing beside it.
-        first = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
+        errors = error.errors()
+        first = min(errors, key=lambda found: found["type"] != "extra_forbidden")
         where = ".".join(str(part) for part in first["loc"])
-        raise UserError(_message(first, table), place=f"{place}, key {where}" if where else place) from error
+        missing = {found["loc"] for found in errors if found["type"] == "missing"}
+        raise UserError(_message(first, missing), place=f"{place}, key {where}" if where else place) from error
 
 
 def wrong_value(error: Any) -> str:
@@ -184,12 +202,17 @@ def wrong_value(error: Any) -> str:
     return f"{error['msg'].removeprefix('Value error, ')} (found {shown if len(shown) < 80 else shown[:77] + '...'})"
 
 
-def _message(error: Any, table: Mapping[str, Any]) -> str:
+def _message(error: Any, missing: Set[tuple[int | str, ...]]) -> str:
     if error["type"] != "extra_forbidden":
         return wrong_value(error)
     *path, key = error["loc"]
-    near = difflib.get_close_matches(str(key), _keys_at(path), n=1, cutoff=0.0)
-    return f"unknown key {str(key)!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+
+    def nearness(valid: str) -> tuple[float, bool]:
+        # Of two that are equally near, the one that is required and not there.
+        return difflib.SequenceMatcher(None, valid, str(key)).ratio(), (*path, valid) in missing
+
+    near = max(_keys_at(path), key=nearness, default=None)
+    return f"unknown key {str(key)!r}" + (f"; did you mean {near!r}?" if near else "")
 
 
 def _keys_at(path: Sequence[int | str]) -> list[str]:

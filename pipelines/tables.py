@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from shards.store import FileEntry, Store
 
@@ -19,7 +19,7 @@ _COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
 class TableFile:
     """An Arrow IPC file in the making, zstd-compressed, batch by batch in bounded memory.
 
-    The schema is the first batch's, without its metadata: what splits a batch came from is no part of the bytes.
+    The schema is the first batch's, without its metadata: which split a batch came from is not part of the bytes.
     """
 
     def __init__(self, path: Path) -> None:
@@ -86,6 +86,24 @@ def read_table(store: Store, entry: FileEntry, columns: Iterable[str] | None = N
             return reader.read_all()
 
 
+@functools.lru_cache(maxsize=4)
+def shared_table(root: str, entry: FileEntry) -> pa.Table:
+    """Return a table of the whole run, opened once per process."""
+    return read_table(Store(root, repairs=True), entry)
+
+
+@functools.lru_cache(maxsize=4)
+def shared_column(root: str, entry: FileEntry, column: str) -> npt.NDArray[Any]:
+    """Return a column of a table of the whole run as a numpy array, opened once per process."""
+    return np.asarray(read_table(Store(root, repairs=True), entry, [column]).column(column).to_numpy())
+
+
+@functools.lru_cache(maxsize=4)
+def shared_rows(root: str, entry: FileEntry, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return a table of the whole run as a structured array of ``dtype``, opened once per process."""
+    return structured(read_table(Store(root, repairs=True), entry), dtype)
+
+
 def structured(table: pa.Table, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """Return a table's columns as a structured array of ``dtype``, whose fields name the columns."""
     rows = np.empty(table.num_rows, dtype)
@@ -104,9 +122,7 @@ def one_array(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
-def group_counts(table: pa.Table, keys: list[str]) -> list[dict[str, Any]]:
-    """Return the row counts of a table by ``keys``, sorted by them, as a list of dicts with ``rows``."""
+def group_counts(table: pa.Table, keys: list[str]) -> pa.Table:
+    """Return the row counts of a table by ``keys``, sorted by them, with the column ``rows`` after them."""
     counted = table.group_by(keys).aggregate([([], "count_all")]).rename_columns([*keys, "rows"])
-    order = pc.sort_indices(counted, sort_keys=[(key, "ascending") for key in keys])
-    rows: list[dict[str, Any]] = counted.take(order).to_pylist()
-    return rows
+    return counted.sort_by([(key, "ascending") for key in keys])

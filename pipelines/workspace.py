@@ -1,6 +1,6 @@
 """A run's folder: the resolved recipe, the source and split tables, and one folder per pass.
 
-Everything a worker needs is opened by path from here, so what Beam ships is a folder's name and a few digests.
+What a worker needs is a folder's name, a digest, and the units that it is given: that is all that Beam ships.
 """
 
 from __future__ import annotations
@@ -9,14 +9,18 @@ import functools
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
+from pipelines.beam import meter
 from pipelines.recipe import Recipe
-from shards.errors import IncompleteError, UserError
+from shards.errors import UserError
 from shards.lock import LOCK_FILE
-from shards.manifest import PassFolder
+from shards.manifest import Marker, PassFolder
+from shards.sealed import read_sealed, write_sealed
 from shards.store import SCRATCH, FileEntry, Store
 
 RECIPE_FILE = "recipe.json"
@@ -45,20 +49,20 @@ class Workspace:
         # What a driver leaves that ended before it saved its recipe is no reason to refuse the next one.
         if not store.exists(RECIPE_FILE) and any(not name.startswith((LOCK_FILE, SCRATCH)) for name in store.list(".")):
             raise UserError(
-                "the output folder holds files that are not a run's",
+                "the output folder holds files that do not belong to a run",
                 place=root,
-                remedy="Name an empty folder, or the folder of an earlier run to go on with it",
+                remedy="Name an empty folder, or the folder of an earlier run to resume it",
             )
         return cls(store, recipe, os.path.abspath(base))
 
     def save_recipe(self) -> None:
         """Save the recipe."""
         resolved = self.recipe.model_dump(mode="json", by_alias=True)
-        self.store.write_json(RECIPE_FILE, {"base": self.base, "recipe": resolved})
+        write_sealed(self.store, RECIPE_FILE, {"base": self.base, "recipe": resolved})
 
-    def take_over(self, recipe_key: str) -> None:
+    def take_over(self, run_key: str) -> None:
         """Make the folder a run's: workers of an earlier one, alive somewhere, will commit nothing from here on."""
-        self.store.write_json(RUN_FILE, {"run": recipe_key, "digests": {}})
+        write_sealed(self.store, RUN_FILE, {"run": run_key, "digests": {}})
         self.save_recipe()
 
     @classmethod
@@ -67,90 +71,84 @@ class Workspace:
 
         Raises:
             UserError: if it holds no run.
+            IncompleteError: if its recipe is damaged.
         """
         store = Store(root)
-        try:
-            saved = store.read_json(RECIPE_FILE)
-        except (IncompleteError, OSError) as error:
+        if not store.exists(RECIPE_FILE):
             raise UserError(
                 "no run is here",
                 place=root,
                 remedy=f"Name a folder that 'headrace run' wrote ({RECIPE_FILE} is missing)",
-            ) from error
+            )
+        saved = read_sealed(store, RECIPE_FILE)
         return cls(store, Recipe.model_validate(saved["recipe"]), saved["base"])
 
     def input_path(self, path: str) -> str:
         """Return the path of an input that the recipe names: a URI as it is, else relative to the recipe's folder."""
-        return path if "://" in path else str(Path(self.base, path))
+        return resolved(self.base, path)
 
 
-class SupersededError(RuntimeError):
-    """A worker outlived its run: it may not commit to a folder that another recipe has taken over."""
+def resolved(base: str, path: str) -> str:
+    """Return the path of an input: a URI as it is, else relative to ``base``."""
+    return path if "://" in path else str(Path(base, path))
+
+
+class SupersededError(UserError):
+    """A driver or a worker outlived its run: it may not write to a folder that another recipe has taken over."""
+
+
+def require_own(store: Store, run_key: str) -> None:
+    """Check that a folder still belongs to a run.
+
+    Raises:
+        SupersededError: if it has become another run's: then what was read may be the other's.
+    """
+    if read_sealed(store, RUN_FILE)["run"] != run_key:
+        raise SupersededError(
+            "the folder now belongs to another run",
+            place=store.root,
+            remedy="Nothing more was written. One driver at a time may work in a folder",
+        )
 
 
 @functools.lru_cache(maxsize=8)
-def _opened(root: str, recipe_key: str) -> Workspace:
-    return Workspace.open(root)
+def _store(root: str) -> Store:
+    return Store(root, repairs=True)
 
 
 @dataclass(frozen=True)
-class Run:
-    """What a pass and its workers know: the folder, and the digest of each pass so far. Small to pickle."""
+class Job:
+    """What a worker knows: the run's folder, whose run it is, and the pass that it works for. Small to pickle.
+
+    Of other passes it knows nothing: what a unit may open comes with the unit.
+    """
 
     root: str
-    recipe_key: str
-    digests: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def workspace(self) -> Workspace:
-        """The opened folder, once per process and recipe."""
-        return _opened(self.root, self.recipe_key)
+    run_key: str
+    pass_name: str
+    digest: str
 
     @property
     def store(self) -> Store:
-        """The folder's store."""
-        return self.workspace.store
+        """The folder's store, opened once per process."""
+        return _store(self.root)
 
-    @property
-    def recipe(self) -> Recipe:
-        """The resolved recipe."""
-        return self.workspace.recipe
-
-    def folder(self, name: str) -> PassFolder:
-        """Return the folder of a pass whose digest is known."""
-        return PassFolder(self.store, name, dict(self.digests)[name])
-
-    def with_digest(self, name: str, digest: str) -> Run:
-        """Return the run with one more pass known."""
-        return replace(self, digests=(*self.digests, (name, digest)))
-
-    def note_progress(self) -> None:
-        """Save the digests of the passes finished so far, so that a run can be looked into before its end."""
-        self.store.write_json(RUN_FILE, {"run": self.recipe_key, "digests": dict(self.digests)})
-
-    def commit(self, name: str, unit: str, files: Mapping[str, FileEntry], statistics: Mapping[str, Any]) -> None:
-        """Write the marker of a pass's unit, after all its files are published.
+    def commit(
+        self,
+        unit: str,
+        files: Mapping[str, FileEntry],
+        statistics: Mapping[str, Any] | None = None,
+        tables: Mapping[str, pa.Table] | None = None,
+    ) -> None:
+        """Write the marker of a unit, after all its files are published.
 
         Raises:
             SupersededError: if the folder has become another run's: then what was read may be the other's.
         """
-        if self.store.exists(RUN_FILE) and self.store.read_json(RUN_FILE)["run"] != self.recipe_key:
-            raise SupersededError(f"the folder {self.root} belongs to another run by now; unit {unit} is given up")
-        self.folder(name).commit(unit, files, statistics)
-
-    def manifest(self, name: str) -> dict[str, Any]:
-        """Return the manifest of a finished pass: checked file by file once per process, then remembered.
-
-        Raises:
-            IncompleteError: if the pass is not finished.
-        """
-        return _manifest(self.root, self.recipe_key, name, dict(self.digests)[name])
-
-
-# Not by run: that grows by a digest with every pass, and each would check all files of those before it again.
-@functools.lru_cache(maxsize=64)
-def _manifest(root: str, recipe_key: str, name: str, digest: str) -> dict[str, Any]:
-    return PassFolder(_opened(root, recipe_key).store, name, digest).manifest()
+        require_own(self.store, self.run_key)
+        folder = PassFolder(self.store, self.pass_name, self.digest)
+        folder.commit(Marker(unit, files, statistics or {}, tables or {}))
+        meter.commit(self.store, self.pass_name, unit, self.digest)
 
 
 def describe(recipe: Recipe) -> str:

@@ -1,4 +1,4 @@
-"""What a folder of token shards holds: the ``manifest.json`` that the write pass puts beside them, last of all."""
+"""What a folder of token shards holds: the ``manifest.json`` that is written beside them, last of all."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from typing import Final, Literal
 import pydantic
 
 from shards.errors import IncompleteError
-from shards.store import hash_file
-from shards.writer import ShardFiles, token_dtype
+from shards.writer import token_dtype
 
 CATALOG_NAME: Final = "manifest.json"
 
-Split = Literal["train", "held_out"]
-"""``held_out`` documents are set apart when shards are written and never served to training."""
+Subset = Literal["train", "held_out"]
+"""``held_out`` documents are set apart when shards are written, and never served to training."""
 
-SPLITS: Final[tuple[Split, ...]] = ("train", "held_out")
+SUBSETS: Final[tuple[Subset, ...]] = ("train", "held_out")
 
 
 class _Model(pydantic.BaseModel):
@@ -26,7 +25,7 @@ class _Model(pydantic.BaseModel):
 
 
 class ShardEntry(_Model):
-    """One shard: its two files, as paths relative to the manifest, with what they must hold."""
+    """One shard: its two files, as paths relative to the manifest, and what they must hold."""
 
     tokens: str
     documents: str
@@ -39,18 +38,18 @@ class ShardEntry(_Model):
 
 
 class DomainShards(_Model):
-    """The shards of one domain, in their order."""
+    """The shards of one domain, in order."""
 
     train: tuple[ShardEntry, ...] = ()
     held_out: tuple[ShardEntry, ...] = ()
 
-    def entries(self, split: Split) -> tuple[ShardEntry, ...]:
-        """Return the shards of one split."""
-        return self.train if split == "train" else self.held_out
+    def entries(self, subset: Subset) -> tuple[ShardEntry, ...]:
+        """Return the shards of one subset."""
+        return self.train if subset == "train" else self.held_out
 
 
 class ShardCatalog(_Model):
-    """Every shard of a run, by domain and split."""
+    """Every shard of a run, by domain and subset."""
 
     format_version: Literal[1] = 1
     token_dtype: Literal["uint16", "uint32"]
@@ -67,20 +66,20 @@ class ShardCatalog(_Model):
             raise ValueError(f"a vocabulary of {self.vocab_size} is not stored as {self.token_dtype}")
         return self
 
-    def tokens_per_domain(self, split: Split = "train") -> dict[str, int]:
-        """Return the tokens of every domain, end-of-text tokens included, in sorted order of the names."""
+    def tokens_per_domain(self, subset: Subset = "train") -> dict[str, int]:
+        """Return the number of tokens in each domain, end-of-text tokens included, sorted by name."""
         return {
-            name: sum(entry.token_count for entry in shards.entries(split))
+            name: sum(entry.token_count for entry in shards.entries(subset))
             for name, shards in sorted(self.domains.items())
         }
 
     def to_json(self) -> str:
-        """Return the manifest's text: the same catalogue gives the same bytes."""
+        """Return the text of the manifest: the same bytes for the same catalogue."""
         return json.dumps(self.model_dump(mode="json"), indent=1, sort_keys=True) + "\n"
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the manifest's text, in hex, and so of every byte in the shards."""
+        """SHA-256 of the manifest's text, in hex; the manifest holds the checksum of every shard."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     @classmethod
@@ -88,7 +87,7 @@ class ShardCatalog(_Model):
         """Read the manifest of a folder of shards.
 
         Raises:
-            IncompleteError: if it is missing or not a manifest of this format.
+            IncompleteError: if it is missing, or not a manifest of this format.
         """
         path = folder / CATALOG_NAME
         try:
@@ -97,7 +96,7 @@ class ShardCatalog(_Model):
             raise IncompleteError(
                 f"the shards have no {CATALOG_NAME}, so they were never finished",
                 place=str(folder),
-                remedy="Run the recipe again: it goes on from what is finished",
+                remedy="Run the recipe again: it resumes where it stopped",
             ) from None
         except pydantic.ValidationError as error:
             first = error.errors()[0]
@@ -107,19 +106,3 @@ class ShardCatalog(_Model):
                 place=str(path),
                 remedy="Run the recipe again into a fresh folder",
             ) from None
-
-
-def describe(files: ShardFiles, *, tokens: str, documents: str) -> ShardEntry:
-    """Return the manifest's entry of a shard that will be published under the two relative names."""
-    tokens_sha256, tokens_bytes = hash_file(files.tokens_path)
-    documents_sha256, documents_bytes = hash_file(files.documents_path)
-    return ShardEntry(
-        tokens=tokens,
-        documents=documents,
-        rows=files.rows,
-        token_count=files.tokens,
-        tokens_bytes=tokens_bytes,
-        documents_bytes=documents_bytes,
-        tokens_sha256=tokens_sha256,
-        documents_sha256=documents_sha256,
-    )

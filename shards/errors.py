@@ -1,4 +1,4 @@
-"""Errors that are the user's to mend: one sentence with the value, its place and the remedy."""
+"""Errors that the user can fix: one sentence with the value, its place and the remedy."""
 
 
 class UserError(ValueError):
@@ -13,4 +13,4 @@ class UserError(ValueError):
 
 
 class IncompleteError(UserError):
-    """Output that carries no marker of completion, or whose marker and files disagree. It is never read as whole."""
+    """Output without a marker of completion, or whose files disagree with the marker. It is never read as complete."""

@@ -8,12 +8,14 @@ read are those that the manifests of the passes name.
 from __future__ import annotations
 
 import hashlib
-import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from shards.catalog import CATALOG_NAME
 from shards.errors import IncompleteError
+from shards.manifest import PassFolder
+from shards.sealed import read_sealed
 from shards.store import Store
 
 DIGESTS_FILE: Final = "digests.json"
@@ -41,7 +43,7 @@ def require_finished(folder: Path) -> None:
             place=str(folder),
             remedy="Run the recipe again: headrace run RECIPE --out DIR; finished work is kept",
         )
-    digests = _read(store, DIGESTS_FILE)
+    digests = _digests(store)
     for name, kind, path in CONTRACT:
         listed = _listed(store, name, digests, kind)
         if listed is None:
@@ -52,30 +54,27 @@ def require_finished(folder: Path) -> None:
             )
         if not store.exists(path):
             raise _changed(store, f"there is no {path}, so there is nothing to train on")
-        if listed != {"path": path, "sha256": hashlib.sha256(store.read_bytes(path)).hexdigest()}:
+        if listed != (path, hashlib.sha256(store.read_bytes(path)).hexdigest()):
             raise _changed(store, f"{path} is not what the run wrote: it was changed since, or is of another recipe")
 
 
-def _listed(store: Store, name: str, digests: Any, kind: str) -> dict[str, Any] | None:
-    """Return path and sha256 of a file in a pass's manifest; None where the pass made no such file."""
-    path = f"{name}/manifest.json"
-    manifest = _read(store, path)
-    try:
-        if manifest["digest"] != digests[name]:
-            raise _changed(store, f"{path} is of another recipe than {DIGESTS_FILE}")
-        entries = [unit["files"][kind] for unit in manifest["units"] if kind in unit["files"]]
-        return {key: entries[0][key] for key in ("path", "sha256")} if entries else None
-    except (KeyError, TypeError) as error:
-        raise _changed(store, f"{path} or {DIGESTS_FILE} is not as a run writes it ({error})") from None
+def _digests(store: Store) -> dict[str, str]:
+    digests = read_sealed(store, DIGESTS_FILE)
+    if not all(isinstance(digest, str) for digest in digests.values()):
+        raise _changed(store, f"{DIGESTS_FILE} is not as a run writes it")
+    return digests
 
 
-def _read(store: Store, path: str) -> Any:
-    if not store.exists(path):
-        raise _changed(store, f"{path} is missing")
+def _listed(store: Store, name: str, digests: Mapping[str, str], kind: str) -> tuple[str, str] | None:
+    """Return path and sha256 of a file in a pass's manifest; None where there is no such pass or file."""
+    if name not in digests:
+        return None
+    folder = PassFolder(store, name, digests[name])
     try:
-        return json.loads(store.read_bytes(path))
-    except ValueError as error:
-        raise _changed(store, f"{path} is not JSON: {error}") from None
+        found = [marker.files[kind] for marker in folder.manifest().markers() if kind in marker.files]
+    except IncompleteError as error:
+        raise _changed(store, f"{folder.index_path} is missing, changed, or of another recipe ({error.what})") from None
+    return (found[0].path, found[0].sha256) if found else None
 
 
 def _changed(store: Store, what: str) -> IncompleteError:

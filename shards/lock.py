@@ -1,4 +1,4 @@
-"""One lock for a run's folder: curation rewrites what training maps into memory, so only one process works there."""
+"""One lock per run folder: curation rewrites files that training maps into memory, so only one process works there."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from typing import Final
 from shards.errors import UserError
 
 LOCK_FILE: Final = ".lock"
-"""In the run's folder. What counts is the kernel's lock on it, not that it is there."""
+"""Name of the lock file in a run's folder. What counts is the kernel's lock on it, not its existence."""
 
 
 @contextmanager
 def locked(path: Path, place: str) -> Iterator[None]:
-    """Hold an exclusive lock on a file of an existing folder; the kernel releases it at any death.
+    """Hold an exclusive lock on a file in an existing folder; the kernel releases it however the process ends.
 
     Args:
-        path: the file, made where it is missing.
-        place: what the lock is of, for the message.
+        path: the file; created if it is missing.
+        place: what is locked, for the message.
 
     Raises:
-        UserError: if another process holds it, which is not waited for, or there is no such folder.
+        UserError: at once if another process holds the lock, or if there is no such folder.
     """
     if not path.parent.is_dir():
-        raise UserError("there is no such folder", place=place, remedy="Mend its path")
+        raise UserError("there is no such folder", place=place, remedy="Fix the path")
     with path.open("a+", encoding="ascii") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

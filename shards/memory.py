@@ -1,4 +1,4 @@
-"""What this machine has, memory and CPUs, and what a training needs. Both sides ask, before either begins."""
+"""What this machine has, in memory and CPUs, and what a training needs. Both sides check it before they start."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from typing import Final
 
 from shards.training import ModelSettings, TrainSettings
 
-# A process of torch before it holds anything.
+# A process that has imported torch and holds nothing yet.
 PROCESS_BYTES: Final = 400 << 20
 
-# Values kept for the backward pass per token, layer and feature of width: inputs of every matrix product, norms,
-# rotated queries and keys, and the gate's halves (8/3 of width each), counted over trainer/model.py.
+# Values kept for the backward pass per token, layer and feature of width, counted in trainer/model.py: inputs of every
+# matrix product, norms, rotated queries and keys, and the two halves of the gate (8/3 of width each).
 _ACTIVATION_VALUES: Final = 22
 
-# Emulated bf16 (``trainer.bf16``) keeps query, key, value and output of attention in fp32: two bytes more for three of
-# them, and the output beside its bf16 copy.
+# Emulated bf16 (``trainer.bf16``) keeps query, key, value and output of attention in fp32: two more bytes for three of
+# them, and four for the output, which is kept in addition to its bf16 copy.
 _EMULATED_ATTENTION_BYTES: Final = 10
 
 # Logits, their fp32 copy, its softmax and its gradient.
 _LOGIT_BYTES: Final = 16
 
 MAX_LOGITS: Final = 1 << 26
-"""Logits held at once: 2^26 in fp32 are 256 MB. The model takes more tokens in pieces, and recomputes them."""
+"""Logits held at once; 2^26 are 256 MB in fp32. Beyond that the model works in pieces, and recomputes them."""
 
 
 def rank_bytes(
     model: ModelSettings, training: TrainSettings, vocabulary: int, contexts: Iterable[int], ranks: int
 ) -> int:
-    """Estimate the most memory in bytes that one of ``ranks`` processes of a training needs, from settings alone.
+    """Estimate the peak memory in bytes of one of ``ranks`` training processes, from settings alone.
 
     Args:
         model: shape of the model.
         training: its precision, ZeRO stage and micro-batches.
-        vocabulary: tokens that the tokeniser knows.
-        contexts: context lengths of the schedule's stages, in tokens.
-        ranks: processes that share the model's state.
+        vocabulary: size of the tokeniser's vocabulary.
+        contexts: context lengths of the schedule's phases, in tokens.
+        ranks: number of processes, which share the model's state.
     """
     compute = 2 if training.precision == "bf16" else 4
     state = training.bytes_per_parameter(ranks) * model.parameters(vocabulary)
     tokens = max(training.rows_per_micro_batch(context) * context for context in contexts)
     activations = tokens * model.layers * model.width * _ACTIVATION_VALUES * compute
     logits = min(tokens * vocabulary, MAX_LOGITS) * _LOGIT_BYTES
-    # Whether "auto" comes to emulation is known where training starts: the larger is counted.
+    # Whether "auto" means emulation is known only when training starts, so the larger is counted.
     emulation = 0
     if training.precision == "bf16" and training.bf16 != "native":
         emulation = _emulation_bytes(model, vocabulary, tokens)
@@ -52,15 +52,15 @@ def rank_bytes(
 
 
 def _emulation_bytes(model: ModelSettings, vocabulary: int, tokens: int) -> int:
-    """Return what emulating bf16 takes beyond native bf16: what attention keeps, and one product's fp32 tensors."""
+    """Return the bytes that emulated bf16 needs beyond native bf16: what attention keeps, and one product in fp32."""
     kept = tokens * model.layers * model.width * _EMULATED_ATTENTION_BYTES
     weight = model.width * max(vocabulary, model.hidden_width)
-    # A weight's copy and gradient; inputs, outputs and their gradients.
+    # Copy and gradient of a weight; inputs, outputs and their gradients.
     return kept + 4 * (2 * weight + 2 * tokens * (model.width + model.hidden_width))
 
 
 def available_memory(root: Path = Path("/")) -> int | None:
-    """Return the bytes of memory that are free: the least of the machine's and the control group's, None if unknown.
+    """Return the bytes of free memory: the lower of the machine's and the control group's, None if both are unknown.
 
     Args:
         root: where ``proc`` and ``sys`` are.
@@ -80,7 +80,7 @@ def _of_machine(root: Path) -> int | None:
     return None
 
 
-# Version 2, then version 1: the limit, what is used, and the statistics that name the file cache, which gives way.
+# Version 2, then version 1: the limit, the usage, and the statistics that count the file cache, which is reclaimable.
 _GROUPS: Final = (
     ("memory.max", "memory.current", "memory.stat", "inactive_file"),
     (
@@ -119,10 +119,10 @@ def _statistic(path: Path, name: str) -> int:
 
 
 def cpus(root: Path = Path("/")) -> int:
-    """Return the number of CPUs that this process may use, one at least: the affinity's, or the control group's quota.
+    """Return the number of CPUs that this process may use, at least one: those of its affinity, within the quota.
 
-    Threads beyond a container's quota do not run beside each other; they wait, and use the quota up by waiting. So it
-    is rounded down. It is the quota of the group at the root, as a container sees its own.
+    The control group's quota is rounded down: threads beyond it do not run in parallel but wait, and waiting uses up
+    the quota too. It is read from the group at the root, where a container sees its own.
 
     Args:
         root: where ``sys`` is.
@@ -133,14 +133,14 @@ def cpus(root: Path = Path("/")) -> int:
 
 
 def default_ranks() -> int:
-    """Return how many ranks train on this machine's CPUs where nobody says."""
+    """Return how many ranks train on this machine's CPUs by default."""
     return min(2, cpus())
 
 
 def _cpu_quota(base: Path) -> float | None:
-    """Return how many CPUs' time the control group, of version 2 or 1, may use; None where it is not bounded."""
+    """Return the CPU quota of the control group (version 2 or 1) in CPUs; None if there is no limit."""
     try:
-        # An unbounded group has the word "max" here, and -1 in version 1: neither is a number.
+        # Without a limit this is the word "max", and -1 in version 1: neither parses as a positive number.
         quota, period = (base / "cpu.max").read_text(encoding="ascii").split()
         return int(quota) / int(period)
     except (OSError, ValueError, ZeroDivisionError):

@@ -1,8 +1,8 @@
-"""Permutations that need no memory: where the i-th item of a shuffled order stands, as a pure function of a key.
+"""Permutations that need no memory: the i-th item of a shuffled order, as a pure function of a key.
 
 A generalised Feistel network over Z_a x Z_b (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002) with
-a * b just above the size, so that walking back into the range is rare at any size. The round function is splitmix64
-(Steele, Lea and Flood, 2014).
+a * b just above the size, so that cycle walking back into the range is rare at any size. The round function is
+splitmix64 (Steele, Lea and Flood, 2014).
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ def splitmix64(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 def derive_key(*parts: int | str) -> int:
-    """Return a 64-bit key of a path of names and numbers: the same on every machine, another for any other path."""
+    """Return a 64-bit key for a path of names and numbers: the same on every machine, different for any other path."""
     text = "\x1f".join(f"{type(part).__name__}:{part}" for part in parts)
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
 def shuffled(size: int, key: int) -> npt.NDArray[np.int64]:
-    """Return a permutation of range(size), int64 of shape (size,), for sizes that fit into memory."""
+    """Return a permutation of range(size), int64 of shape (size,), for sizes that fit in memory."""
     noise = splitmix64(np.arange(size, dtype=np.uint64) ^ np.uint64(key & _MASK))
     return np.argsort(noise, kind="stable")
 
 
 class Permutation:
-    """A keyed bijection on range(size), evaluated at any positions without building it.
+    """A keyed bijection on range(size), evaluated at any positions without being built.
 
     Args:
         size: number of items, 0 to 2**62.
-        key: 64-bit key; another key gives an unrelated order.
+        key: 64-bit key; different keys give unrelated orders.
     """
 
     def __init__(self, size: int, key: int) -> None:
@@ -68,7 +68,7 @@ class Permutation:
         if positions.size and not (positions.min() >= 0 and positions.max() < self.size):
             raise IndexError(f"a position lies outside the permutation's {self.size} items")
         out = self._encrypt(positions.astype(np.uint64))
-        # The network permutes a * b >= size items; walking on until inside permutes the first `size` among themselves.
+        # The network permutes a * b >= size items; repeating it until the result is inside permutes the first `size`.
         outside = np.flatnonzero(out >= np.uint64(self.size))
         while outside.size:
             out[outside] = self._encrypt(out[outside])
@@ -79,7 +79,7 @@ class Permutation:
         a, b = np.uint64(self._left), np.uint64(self._right)
         left, right = np.divmod(values, b)
         for index, key in enumerate(self._keys):
-            # The noise is reduced first: a sum that wrapped at 2**64 would not be a bijection modulo a.
+            # The noise is reduced first: a sum that wraps at 2**64 would not be a bijection modulo a.
             if index % 2:
                 right = (right + splitmix64(left ^ key) % b) % b
             else:

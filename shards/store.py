@@ -23,11 +23,12 @@ import pyarrow.fs as pafs
 from shards.errors import IncompleteError, UserError
 
 SCRATCH: Final = ".scratch"
-"""Folder for files not published yet; whatever a killed run leaves there is no part of any output."""
+"""Folder for files not published yet; whatever a killed run leaves there is not part of any output."""
 
 _HASH_CHARS: Final = 16
 _checked: set[tuple[str, str, str]] = set()
 _READ_BYTES: Final = 1 << 20
+_FRAGMENT: Final = "#sha256="
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,12 @@ class FileEntry:
     @property
     def is_named_by_content(self) -> bool:
         """Whether the name holds the content's hash, as ``Store.publish`` gives it."""
-        return PurePosixPath(self.path).stem.endswith(f"-{self.sha256[:_HASH_CHARS]}")
+        return hash_in(self.path) == self.sha256[:_HASH_CHARS]
+
+
+def hash_in(path: str) -> str:
+    """Return the part of a published file's name that holds its content's hash."""
+    return PurePosixPath(path).stem.rpartition("-")[2]
 
 
 def file_system(uri: str) -> tuple[pafs.FileSystem, str]:
@@ -91,13 +97,29 @@ def fetch(uri: str) -> Path:
 
     Raises:
         OSError: if it is missing or cannot be read.
+        IncompleteError: if the URI says what its content's hash is (``Store.checked_uri``), and it is another.
     """
     if "://" not in uri:
         return Path(uri)
+    uri, _, sha256 = uri.partition(_FRAGMENT)
+    if sha256:
+        return _cached_and_checked(uri, sha256)
     fs, path = file_system(uri)
     info = fs.get_file_info(path)
     version = f"{uri}\0{info.size}\0{info.mtime_ns}"
     return _cached(uri, hashlib.sha256(version.encode()).hexdigest())
+
+
+def _cached_and_checked(uri: str, sha256: str) -> Path:
+    """Return a local copy of a URI, compared with its hash once per process."""
+    for _ in range(2):
+        copy, key = _cached(uri, sha256), ("", uri, sha256)
+        if key in _checked or hash_file(copy)[0] == sha256:
+            _checked.add(key)
+            return copy
+        # The first look may find a copy that a kill cut short.
+        copy.unlink()
+    raise IncompleteError(f"{uri} is not what was written", remedy="Run the recipe again")
 
 
 def _cached(uri: str, key: str) -> Path:
@@ -114,8 +136,16 @@ def _cached(uri: str, key: str) -> Path:
 class Store:
     """A folder of output, on any file system. Paths given to it are relative, with ``/``, and never lead out of it."""
 
-    def __init__(self, root: str | os.PathLike[str]) -> None:
+    def __init__(self, root: str | os.PathLike[str], *, repairs: bool = False) -> None:
+        """Open a folder.
+
+        Args:
+            root: a local path or a URI.
+            repairs: whether a file that is not what was written is deleted when that is found, so that a run makes it
+                again. Only for a run's driver and its workers: whoever merely reads must not.
+        """
         self.root = os.fspath(root)
+        self.repairs = repairs
         self._fs, self._base = file_system(self.root)
         self.is_local = isinstance(self._fs, pafs.LocalFileSystem)
 
@@ -137,6 +167,10 @@ class Store:
         full = self._full(path)
         return full if self.is_local else f"{self.root.rstrip('/')}/{path}"
 
+    def checked_uri(self, entry: FileEntry) -> str:
+        """Return a published file's place for ``fetch``, which compares what it fetches: a local path, or a URI."""
+        return self.uri(entry.path) if self.is_local else f"{self.uri(entry.path)}{_FRAGMENT}{entry.sha256}"
+
     def exists(self, path: str) -> bool:
         """Return whether a file is there."""
         return bool(self._fs.get_file_info(self._full(path)).type == pafs.FileType.File)
@@ -148,11 +182,16 @@ class Store:
 
     def list(self, folder: str) -> list[str]:
         """Return the relative paths of all files below ``folder``, "." for all, sorted; none if it is missing."""
+        return list(self.sizes(folder))
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Return the size in bytes of every file below ``folder``, by relative path, sorted: in one listing."""
         where = self._full(folder.rstrip("/")) if PurePosixPath(folder).parts else self._base
         selector = pafs.FileSelector(where, allow_not_found=True, recursive=True)
         found = (info for info in self._fs.get_file_info(selector) if info.type == pafs.FileType.File)
         # Some fsspec handlers give paths with a leading slash, however they were asked.
-        return sorted(str(PurePosixPath(info.path.strip("/")).relative_to(self._base.strip("/"))) for info in found)
+        base = self._base.strip("/")
+        return dict(sorted((str(PurePosixPath(i.path.strip("/")).relative_to(base)), cast(int, i.size)) for i in found))
 
     def open(self, path: str) -> pa.NativeFile:
         """Open a file for random access, memory-mapped where it is local.
@@ -177,19 +216,42 @@ class Store:
         file = self.open(entry.path)
         key = (self.root, entry.path, entry.sha256)
         if key not in _checked:
-            digest = hashlib.sha256()
-            while chunk := file.read(_READ_BYTES):
-                digest.update(chunk)
-            if digest.hexdigest() != entry.sha256:
+            # Read twice before it is called damaged: what came over a network may have been cut short.
+            if entry.sha256 not in (_hash_of(file), _hash_of(file)):
                 file.close()
-                raise IncompleteError(
-                    f"{entry.path} is not what was written: its content has changed since",
-                    place=self.root,
-                    remedy="Delete this file and run the recipe again: it is made anew",
-                )
+                raise self.damaged(entry.path)
             _checked.add(key)
             file.seek(0)
         return file
+
+    def damaged(self, path: str) -> IncompleteError:
+        """Return the error of a file that is not what was written; where the store ``repairs``, delete the file."""
+        remedy = f"Run 'headrace verify {self.root}', which deletes it, and then the recipe again"
+        if self.repairs:
+            self.delete(path)
+            remedy = "Run the recipe again: what this file is part of, and nothing else, is made anew"
+        return IncompleteError(
+            f"{path} is not what was written: its content has changed since", place=self.root, remedy=remedy
+        )
+
+    def read_named(self, path: str) -> bytes:
+        """Return a whole small file whose name holds its content's hash.
+
+        Raises:
+            IncompleteError: if it is missing, or its content is not what its name says.
+        """
+        for _ in range(2):
+            data = self.read_bytes(path)
+            if hashlib.sha256(data).hexdigest()[:_HASH_CHARS] == hash_in(path):
+                return data
+        raise self.damaged(path)
+
+    def publish_bytes(self, data: bytes, folder: str, stem: str, suffix: str, rows: int) -> FileEntry:
+        """Write a small file under a name that holds its content's hash, and return its entry."""
+        digest = hashlib.sha256(data).hexdigest()
+        path = f"{folder}/{stem}-{digest[:_HASH_CHARS]}{suffix}"
+        self.write_bytes(path, data)
+        return FileEntry(path, digest, len(data), rows)
 
     def read_bytes(self, path: str) -> bytes:
         """Return a whole small file."""
@@ -249,23 +311,25 @@ class Store:
         """Return a local path with a published file's content: the file itself, or a copy named by its hash.
 
         Raises:
-            IncompleteError: if a fetched file's content is not what its entry says.
+            IncompleteError: if the content is not what its entry says.
         """
         if (local := self.local_path(entry.path)) is not None:
+            self.open_checked(entry).close()
             return local
-        for _ in range(2):
-            # The first look may find a copy that a kill cut short.
-            copy = _cached(self.uri(entry.path), entry.sha256)
-            if hash_file(copy)[0] == entry.sha256:
-                return copy
-            copy.unlink()
-        raise IncompleteError(
-            f"{entry.path} is not what its marker says", place=self.root, remedy="Run the recipe again"
-        )
+        try:
+            return _cached_and_checked(self.uri(entry.path), entry.sha256)
+        except IncompleteError:
+            raise self.damaged(entry.path) from None
 
     def delete(self, path: str) -> None:
         """Delete a file."""
         self._fs.delete_file(self._full(path))
+
+    def delete_folder(self, folder: str) -> None:
+        """Delete a folder and all that is in it, if it is there."""
+        full = self._full(folder)
+        if self._fs.get_file_info(full).type == pafs.FileType.Directory:
+            self._fs.delete_dir(full)
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
@@ -281,6 +345,14 @@ class Store:
         """Remove what killed attempts left behind. Only for the one driver of a run, before it starts workers."""
         if self.is_local and (folder := Path(self._base) / SCRATCH).is_dir():
             self._fs.delete_dir(str(folder))
+
+
+def _hash_of(file: pa.NativeFile) -> str:
+    digest = hashlib.sha256()
+    file.seek(0)
+    while chunk := file.read(_READ_BYTES):
+        digest.update(chunk)
+    return digest.hexdigest()
 
 
 def hash_file(path: Path) -> tuple[str, int]:

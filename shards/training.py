@@ -1,4 +1,4 @@
-"""What a recipe says about the model and its training, as strict settings without torch.
+"""Strict settings of the model and its training, as written in a recipe; needs no torch.
 
 They live in ``shards`` and not in ``trainer`` because a misspelt training key must fail before any data is read, and
 the pipelines, which read the recipe first, never import the trainer.
@@ -24,7 +24,7 @@ Bf16Setting = Literal["auto", "native", "emulated"]
 _FFN_MULTIPLE = 64
 
 DEFAULT_MICRO_BATCH_TOKENS = 8_192
-"""Row slots of a micro-batch where a recipe says neither tokens nor rows."""
+"""Row slots of a micro-batch when a recipe gives neither tokens nor rows."""
 
 
 class _Strict(BaseModel):
@@ -41,7 +41,7 @@ class ModelSettings(_Strict):
     ffn_width: int | None = Field(default=None, ge=1, description="SwiGLU width; 8/3 of width, rounded up, by default")
     tie_embeddings: bool = False
     norm_epsilon: float = Field(default=1e-5, gt=0.0)
-    # 0.02 as in GPT-2; it keeps the logits of a fresh model near zero, so that its loss is near ln(vocabulary).
+    # 0.02 as in GPT-2: the logits of an untrained model are near zero, so its loss is near ln(vocabulary).
     init_std: float = Field(default=0.02, gt=0.0)
 
     @pydantic.model_validator(mode="after")
@@ -77,21 +77,24 @@ class ModelSettings(_Strict):
 
 
 class TrainSettings(_Strict):
-    """How the model is trained. What depends on tokens seen (learning rate, context, mixture) is the schedule's.
+    """How the model is trained. What changes with progress (learning rate, context, mixture) is in the schedule.
 
     ``micro_batch_tokens`` (or ``micro_batch_rows``) never depends on the number of ranks, so neither do the gradients.
     """
 
     seed: int = Field(default=0, ge=0, lt=1 << 63)
     zero: Literal[0, 1, 2, 3] = Field(default=3, description="ZeRO stage: what is sharded over the ranks")
-    precision: Literal["bf16", "fp32"] = Field(default="bf16", description="of compute; masters are fp32 always")
+    precision: Literal["bf16", "fp32"] = Field(default="bf16", description="of compute; masters are always fp32")
     bf16: Bf16Setting = Field(
         default="auto", description="native where the processor has bf16 instructions, else emulated through fp32"
     )
     micro_batch_tokens: int | None = Field(
-        default=None, ge=1, description="row slots of one forward, 8,192 by default; at least one row"
+        default=None, ge=1, description="row slots of one forward pass, 8,192 by default; at least one row"
     )
-    micro_batch_rows: int | None = Field(default=None, ge=1, description="fixed rows instead, at any context length")
+    micro_batch_rows: int | None = Field(default=None, ge=1, description="a fixed number of rows instead of tokens")
+    window_shards: int | None = Field(
+        default=None, ge=1, description="shards whose documents are shuffled together; all by default"
+    )
     attention: Literal["auto", "documents", "dense", "flex"] = "auto"
     beta1: float = Field(default=0.9, ge=0.0, lt=1.0)
     beta2: float = Field(default=0.95, ge=0.0, lt=1.0)
@@ -100,7 +103,7 @@ class TrainSettings(_Strict):
     clip_norm: float = Field(default=1.0, gt=0.0, description="largest global norm of the gradient")
     checkpoint_every_steps: int = Field(default=500, ge=1)
     keep_checkpoints: int = Field(default=3, ge=1)
-    evaluate_every_steps: int = Field(default=0, ge=0, description="besides the stages' ends; 0 for those alone")
+    evaluate_every_steps: int = Field(default=0, ge=0, description="in addition to the ends of phases; 0 for none")
     evaluate_tokens: int = Field(default=65_536, ge=0, description="held-out tokens per domain at most; 0 for none")
 
     @pydantic.model_validator(mode="after")
@@ -122,10 +125,10 @@ class TrainSettings(_Strict):
         return self.micro_batch_rows or max(1, tokens // context_tokens)
 
     def bytes_per_parameter(self, ranks: int) -> float:
-        """Return the bytes that a parameter takes on each rank at the peak of a step, activations aside.
+        """Return the bytes per parameter on each rank at the peak of a step, without activations.
 
-        fp32 master, fp32 gradient and two fp32 moments (Adam), each whole or shared by ``ranks``; plus the copy for
-        compute where a whole one is held through the step (ZeRO, arXiv 1910.02054, with fp32 gradients).
+        fp32 master, fp32 gradient and two fp32 moments (Adam), each whole or divided by ``ranks``, and the copy for
+        compute where a whole one is kept through the step (ZeRO, arXiv 1910.02054, with fp32 gradients).
         """
         compute = 2 if self.precision == "bf16" else 4
         match self.zero:
@@ -143,7 +146,7 @@ def parse_settings(kind: type[S], table: Any, place: str) -> S:
     """Check a table of settings.
 
     Raises:
-        UserError: naming the first key that is wrong; for an unknown one, the nearest valid one.
+        UserError: naming the first key that is wrong, and for an unknown key the nearest valid one.
     """
     try:
         return kind.model_validate(table)

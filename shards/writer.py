@@ -1,7 +1,7 @@
-"""Writing one token shard: the tokens, and the row-aligned companion that leads from a row to its document.
+"""Writing one token shard: the tokens, and a row-aligned companion that leads from a row to its document.
 
-Both are uncompressed Arrow IPC files of one record batch, so that a reader maps them into memory and a token's place
-is arithmetic. Their bytes are a pure function of their content: no clock, fixed order of metadata, zeroed null slots.
+Both are uncompressed Arrow IPC files of one record batch, so that a reader can map them into memory and compute where a
+token lies. Their bytes are a pure function of their content: no clock, metadata in a fixed order, zeroed null slots.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-TOKENS_FORMAT: Final = "tokens-v1"
-DOCUMENTS_FORMAT: Final = "documents-v1"
+FORMAT_KEY: Final = "headrace.format"
+TOKENS_FORMAT: Final = "tokens-v2"
+DOCUMENTS_FORMAT: Final = "documents-v2"
 MAX_UINT16_VOCABULARY: Final = 1 << 16
 
 COMPANION: Final = pa.schema(
@@ -30,12 +31,12 @@ COMPANION: Final = pa.schema(
         pa.field("tokens", pa.int32(), nullable=False),
     ]
 )
-"""Columns of the companion; all but ``tokens`` come from the caller."""
+"""Columns of the companion; all of them except ``tokens`` come from the caller."""
 
 
 @dataclass(frozen=True)
 class ShardFiles:
-    """A written shard: its two files, documents (``rows``) and tokens, end-of-text tokens included."""
+    """A written shard: its two files, its documents (``rows``) and its tokens, end-of-text tokens included."""
 
     tokens_path: Path
     documents_path: Path
@@ -49,23 +50,23 @@ def token_dtype(vocab_size: int) -> np.dtype[Any]:
 
 
 class ShardWriter:
-    """Collects documents and writes them as one shard of one domain and split.
+    """Collects documents and writes them as one shard of one domain and subset.
 
-    Holds the shard in memory until ``close``: tokens (2 or 4 bytes each), companion rows (some 60 bytes and the URL
-    each) and one more copy of the companion while it writes. The caller bounds it by closing at its target size;
-    ``nbytes`` says where it stands.
+    Holds the shard in memory until ``close``: tokens (2 or 4 bytes each), companion rows (about 60 bytes plus the URL
+    each), and a second copy of the companion while writing. The caller bounds this by closing at a target size;
+    ``nbytes`` is the size so far.
 
     Args:
         folder: an existing local folder; ``{name}.tokens.arrow`` and ``{name}.documents.arrow`` are written into it.
-        domain: the mixture's domain of all its documents.
-        split: "train" or "held_out".
-        vocab_size: number of tokens in the vocabulary; every token is below it.
+        domain: domain of all its documents in the mixture.
+        subset: "train" or "held_out".
+        vocab_size: size of the vocabulary; every token is below it.
         end_of_text: the token appended to every document.
         tokenizer_digest: identity of the tokeniser, kept in the metadata of both files.
-        name: stem of the two file names; publishing under another name is the caller's.
+        name: stem of the two file names; the caller may publish them under other names.
 
     Raises:
-        ValueError: if split or end_of_text is not valid.
+        ValueError: if subset or end_of_text is not valid.
     """
 
     def __init__(
@@ -73,18 +74,18 @@ class ShardWriter:
         folder: Path,
         *,
         domain: str,
-        split: str,
+        subset: str,
         vocab_size: int,
         end_of_text: int,
         tokenizer_digest: str,
         name: str = "shard",
     ) -> None:
-        if split not in ("train", "held_out"):
-            raise ValueError(f"split {split!r} is neither train nor held_out")
+        if subset not in ("train", "held_out"):
+            raise ValueError(f"subset {subset!r} is neither train nor held_out")
         if not 0 <= end_of_text < vocab_size:
             raise ValueError(f"end-of-text token {end_of_text} is outside the vocabulary of {vocab_size}")
         self._paths = folder / f"{name}.tokens.arrow", folder / f"{name}.documents.arrow"
-        self._metadata = {"domain": domain, "tokenizer": tokenizer_digest, "split": split}
+        self._metadata = {"domain": domain, "tokenizer": tokenizer_digest, "subset": subset}
         self._vocab_size, self._end_of_text = vocab_size, end_of_text
         self._dtype = token_dtype(vocab_size)
         self._values: list[npt.NDArray[Any]] = []
@@ -95,12 +96,12 @@ class ShardWriter:
         self.nbytes = 0
 
     def add(self, token_values: npt.NDArray[Any], offsets: npt.NDArray[np.int64], documents: pa.RecordBatch) -> None:
-        """Append documents, each with an end-of-text token after it.
+        """Append documents, adding an end-of-text token to each.
 
         Args:
             token_values: integers of shape (tokens,): the documents' tokens one after another.
             offsets: int64 of shape (n + 1,): document i is ``token_values[offsets[i]:offsets[i + 1]]``.
-            documents: n rows with the columns of ``COMPANION`` but ``tokens``; further columns are left out.
+            documents: n rows with the columns of ``COMPANION`` except ``tokens``; other columns are ignored.
 
         Raises:
             ValueError: if the shapes disagree, a column is missing, or a token lies outside the vocabulary.
@@ -129,20 +130,20 @@ class ShardWriter:
         self.nbytes += ended.nbytes + companion.nbytes
 
     def close(self) -> ShardFiles:
-        """Write both files and give their paths and counts. The writer is empty afterwards."""
+        """Write both files and return their paths and counts. The writer is empty afterwards."""
         tokens_path, documents_path = self._paths
         files = ShardFiles(tokens_path, documents_path, self.rows, self.tokens)
         lengths = np.concatenate([np.zeros(1, np.int64), *self._lengths])
         array = pa.LargeListArray.from_arrays(pa.array(np.cumsum(lengths)), pa.array(self._joined()))
         schema = pa.schema(
             [pa.field("tokens", pa.large_list(pa.from_numpy_dtype(self._dtype)), nullable=False)],
-            metadata={"headrace.format": TOKENS_FORMAT, **self._metadata},
+            metadata={FORMAT_KEY: TOKENS_FORMAT, **self._metadata},
         )
         _write(tokens_path, pa.RecordBatch.from_arrays([array], schema=schema))
         del array
-        schema = COMPANION.with_metadata({"headrace.format": DOCUMENTS_FORMAT, **self._metadata})
+        schema = COMPANION.with_metadata({FORMAT_KEY: DOCUMENTS_FORMAT, **self._metadata})
         table = pa.Table.from_batches(self._companions, COMPANION).combine_chunks()
-        # take() writes zeros under nulls and clean bitmaps: what else lies there depends on how a batch was made.
+        # take() writes clean bitmaps and zeros under nulls, where the content would depend on how batches were made.
         columns = [column.combine_chunks().take(pa.array(np.arange(files.rows))) for column in table.columns]
         _write(documents_path, pa.RecordBatch.from_arrays(columns, schema=schema))
         self._lengths, self._companions = [], []
@@ -152,7 +153,7 @@ class ShardWriter:
     def _joined(self) -> npt.NDArray[Any]:
         out = np.empty(self.tokens, self._dtype)
         filled = 0
-        # Each part is dropped as it is copied, so that the shard is in memory once, not twice.
+        # Each part is dropped once it is copied, so that the shard is not in memory twice.
         self._values.reverse()
         while self._values:
             part = self._values.pop()

@@ -6,29 +6,54 @@ level as in Radford et al. 2019). Unigram training differs between two runs, so 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from shards.errors import UserError
+from stages import failing
+from stages.failing import Failure
 from stages.models.cache import load_once
 
 BYTE_SYMBOLS = 256
 
 
 def fit_bpe(texts: Iterable[str], vocab_size: int, end_of_text: str) -> str:
-    """Fit a byte-level BPE and give its ``tokenizer.json`` text.
+    """Fit a byte-level BPE and return its ``tokenizer.json`` text.
 
-    ``end_of_text`` becomes the last token. A small corpus may give fewer tokens than ``vocab_size``.
+    ``end_of_text`` becomes the last token. A small corpus may give fewer tokens than ``vocab_size``. Texts on which the
+    library fails are left out. They are found by reading ``texts`` again, so they are an error where that is an
+    iterator, which can be read only once.
 
     Raises:
         UserError: if ``end_of_text`` is a token that the texts themselves give.
     """
+    try:
+        tokenizer = _trained(texts, vocab_size)
+    except failing.NOT_OF_A_DOCUMENT:
+        raise
+    except BaseException:
+        if isinstance(texts, Iterator):
+            raise
+        tokenizer = _trained(_without_failing(texts), vocab_size)
+    if tokenizer.token_to_id(end_of_text) is not None:
+        raise UserError(
+            f"{end_of_text!r} is an ordinary token of these texts, so it cannot end them",
+            place="recipe, key tokenizer.end_of_text",
+            remedy="Choose one that no text holds, such as <|endoftext|>",
+        )
+    # Added last: as a special token of the trainer it would be found inside ordinary text before merging.
+    tokenizer.add_special_tokens([end_of_text])
+    return str(tokenizer.to_str(pretty=True))
+
+
+def _trained(texts: Iterable[str], vocab_size: int) -> Any:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -40,15 +65,31 @@ def fit_bpe(texts: Iterable[str], vocab_size: int, end_of_text: str) -> str:
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    if tokenizer.token_to_id(end_of_text) is not None:
-        raise UserError(
-            f"{end_of_text!r} is an ordinary token of these texts, so it cannot end them",
-            place="recipe, key tokenizer.end_of_text",
-            remedy="Choose one that no text holds, such as <|endoftext|>",
-        )
-    # Added last: as a special token of the trainer it would be found inside ordinary text before merging.
-    tokenizer.add_special_tokens([end_of_text])
-    return str(tokenizer.to_str(pretty=True))
+    return tokenizer
+
+
+def _without_failing(texts: Iterable[str]) -> Iterable[str]:
+    """Yield the texts that can be cut into words, which is all that training does to a single text."""
+    from tokenizers import pre_tokenizers
+
+    words = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    for text in texts:
+        if failing.error_of(functools.partial(words.pre_tokenize_str, text)) is None:
+            yield text
+
+
+class Encoded(NamedTuple):
+    """The tokens of n texts.
+
+    Attributes:
+        values: uint32 of shape (tokens,): the ids, text after text.
+        offsets: int64 of shape (n + 1,): where each text begins in ``values``; the last is their number.
+        failures: why a text could not be encoded, by its position. It has no tokens.
+    """
+
+    values: npt.NDArray[np.uint32]
+    offsets: npt.NDArray[np.int64]
+    failures: dict[int, Failure]
 
 
 class Encoder:
@@ -90,14 +131,49 @@ class Encoder:
             )
         return int(found)
 
-    def encode(self, texts: list[str]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-        """Return (values uint32 of shape (tokens,), offsets int64 of shape (n + 1,)) of n texts, no special tokens."""
-        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        ids = [encoding.ids for encoding in encodings]
-        offsets = np.zeros(len(texts) + 1, np.int64)
+    def encode(self, texts: list[str]) -> Encoded:
+        """Return the tokens of n texts, no special ones among them. A text on which the library fails has none."""
+        try:
+            return failing.call_first(self._encode, texts)
+        except BaseException as error:
+
+            def again(rows: range) -> Encoded:
+                return failing.call_again(self._encode, texts[rows.start : rows.stop])
+
+            pieces = failing.settle_failed(range(len(texts)), error, again, self._failure_of)
+        return joined_tokens(pieces)
+
+    def _encode(self, texts: list[str]) -> Encoded:
+        ids = [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+        offsets = np.zeros(len(ids) + 1, np.int64)
         np.cumsum([len(piece) for piece in ids], out=offsets[1:])
         values = np.concatenate([np.empty(0, np.uint32), *(np.asarray(piece, np.uint32) for piece in ids)])
-        return values, offsets
+        return Encoded(values, offsets, {})
+
+    def _failure_of(self, error: BaseException) -> Failure | None:
+        if isinstance(error, failing.NOT_OF_A_DOCUMENT):
+            return None
+        # A tokeniser that cannot encode a plain word is broken: that is no fault of any document.
+        broken = failing.error_of(lambda: self._encode(["word"]))
+        return None if type(error) is broken else Failure.of(error)
+
+
+def joined_tokens(pieces: Sequence[tuple[range, Encoded | Failure]]) -> Encoded:
+    """Return the tokens of texts of which consecutive pieces are encoded, or failed."""
+    if len(pieces) == 1 and isinstance(pieces[0][1], Encoded):
+        return pieces[0][1]
+    values, offsets, total = [np.empty(0, np.uint32)], [np.zeros(1, np.int64)], 0
+    failures: dict[int, Failure] = {}
+    for rows, found in pieces:
+        if isinstance(found, Failure):
+            failures[rows.start] = found
+            offsets.append(np.full(1, total, np.int64))
+            continue
+        values.append(found.values)
+        offsets.append(found.offsets[1:] + total)
+        failures |= {rows.start + row: failure for row, failure in found.failures.items()}
+        total += len(found.values)
+    return Encoded(np.concatenate(values), np.concatenate(offsets), failures)
 
 
 def load_encoder(path: str | os.PathLike[str]) -> Encoder:

@@ -41,7 +41,7 @@ def test_the_python_in_the_readme_runs_and_prints_the_verdict() -> None:
     (code,) = blocks(README, "python")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=CHECKOUT, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["gopher_quality_v1", "too_few_words"]
+    assert done.stdout.split() == ["gopher_quality_v2", "too_few_words"]
 
 
 def test_the_tree_in_the_readme_is_the_tree() -> None:

@@ -1,1 +1,1 @@
-"""From shards to weights: stream, packing, model, sharding, loop, checkpoints. The only room with torch."""
+"""From shards to weights: stream, packing, model, sharding, loop, checkpoints. No other package imports torch."""

@@ -1,7 +1,8 @@
-"""Causal attention inside documents only: rows are packed, and no document sees another.
+"""Causal attention within each document: rows are packed, and no document attends to another.
 
-Three ways, one result. ``documents`` runs over the documents, which is the quickest on CPU; ``dense`` masks a whole
-(context, context) matrix; ``flex`` compiles a block mask on CUDA and skips blocks between documents.
+There are three backends with the same result. ``documents`` loops over the documents, which is fastest on CPU;
+``dense`` masks a whole (context, context) matrix; ``flex`` compiles a block mask on CUDA and skips blocks between
+documents.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
-Way = Literal["documents", "dense", "flex"]
+Backend = Literal["documents", "dense", "flex"]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Which tokens of packed rows belong together.
+    """Which tokens of packed rows belong to the same document.
 
     Attributes:
         rows: number of rows.
         context: tokens per row.
-        lengths: documents' lengths in tokens, row after row; they sum to rows * context.
-        mask: for ``dense``, bool of shape (rows, 1, context, context), True where a query may look.
+        lengths: lengths of the documents in tokens, row by row; they add up to rows * context.
+        mask: for ``dense``, bool of shape (rows, 1, context, context), True where a query may attend.
         blocks: for ``flex``, the same as a block mask.
     """
 
@@ -38,24 +39,24 @@ class Layout:
 
     @property
     def is_whole_rows(self) -> bool:
-        """True where every row is one document."""
+        """True if every row is a single document."""
         return len(self.lengths) == self.rows
 
 
-def choose_way(setting: Literal["auto", "documents", "dense", "flex"], device: torch.device) -> Way:
-    """Return the way of attending for a device: over documents on CPU (flex has no backward there), flex on CUDA."""
+def choose_backend(setting: Literal["auto", "documents", "dense", "flex"], device: torch.device) -> Backend:
+    """Return the backend for a device: flex on CUDA, else the loop over documents (flex has no backward on CPU)."""
     if setting != "auto":
         return setting
     return "flex" if device.type == "cuda" else "documents"
 
 
-def lay_out(segments: Tensor, way: Way, device: torch.device) -> Layout:
+def lay_out(segments: Tensor, backend: Backend, device: torch.device) -> Layout:
     """Return the layout of packed rows.
 
     Args:
-        segments: integers of shape (rows, context) on the CPU; equal neighbours in a row are one document.
-        way: how :func:`attend` will use it.
-        device: where attention runs.
+        segments: integers of shape (rows, context) on the CPU; equal neighbours in a row belong to one document.
+        backend: the one that :func:`attend` is to use.
+        device: where attention is computed.
     """
     rows, context = segments.shape
     starts = torch.ones(rows, context, dtype=torch.bool)
@@ -63,12 +64,12 @@ def lay_out(segments: Tensor, way: Way, device: torch.device) -> Layout:
     where = torch.nonzero(starts.flatten()).flatten()
     lengths = torch.diff(where, append=torch.tensor([rows * context]))
     plain = Layout(rows, context, lengths.tolist())
-    # Numbered by run: a segment id that comes back later in the row is another document.
+    # Numbered by run: a segment id that recurs later in the row is another document.
     runs = starts.cumsum(1).to(device)
-    if way == "dense":
+    if backend == "dense":
         causal = torch.ones(context, context, dtype=torch.bool, device=device).tril()
         return Layout(rows, context, plain.lengths, mask=((runs[:, :, None] == runs[:, None, :]) & causal)[:, None])
-    if way == "flex":
+    if backend == "flex":
 
         def same_document(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
             return (query >= key) & (runs[row, query] == runs[row, key])
@@ -85,12 +86,12 @@ def attend(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, emulate
         query: shape (rows, context, heads, head_width).
         key: shape (rows, context, kv_heads, head_width); heads is a multiple of kv_heads.
         value: as key.
-        layout: of the same rows and context.
+        layout: layout of the same rows and context.
         emulate_bf16: compute in fp32 on bf16 inputs (``trainer.bf16``). The probabilities, which never leave the
-            kernel, stay fp32 then.
+            kernel, then stay in fp32.
 
     Returns:
-        Shape and dtype of ``query``.
+        A tensor with the shape and dtype of ``query``.
     """
     if emulate_bf16:
         return attend(query.float(), key.float(), value.float(), layout).to(query.dtype)
@@ -104,7 +105,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, emulate
     if layout.is_whole_rows:
         return _scaled(query, key, value)
     flat = (states.flatten(0, 1)[None] for states in (query, key, value))
-    # split, not slices: its backward is one concatenation, where each slice's would be a full array of zeros.
+    # split, not slices: its backward is one concatenation, while that of each slice makes a full array of zeros.
     parts = (torch.split(states, layout.lengths, dim=1) for states in flat)
     outputs = [_scaled(q, k, v) for q, k, v in zip(*parts, strict=True)]
     return torch.cat(outputs, dim=1).view_as(query)

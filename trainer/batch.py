@@ -1,4 +1,4 @@
-"""From the plan of a step (which spans go where) to the arrays that a model reads."""
+"""From the plan of a step (which spans go where) to the arrays that the model reads."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from shards.catalog import Split
+from shards.catalog import Subset
 from shards.reader import ShardSet
 from trainer.cursor import Group
 from trainer.order import Int64Array
 
 IGNORE: Final = -100
-"""Target that a loss leaves out: PyTorch's ``ignore_index``."""
+"""Target that the loss ignores: PyTorch's ``ignore_index``."""
 
 NO_DOCUMENT: Final = -1
-"""Segment of padding, and domain of a row that is all padding."""
+"""Document number of padding, and domain of a row that is all padding."""
 
 
 @dataclass(frozen=True)
 class Placed:
-    """Spans of documents placed in rows, sorted by (row, column); each array of shape (spans,), int64 but ``last``.
+    """Spans of documents placed in rows, sorted by (row, column). Arrays of shape (spans,), int64 except for ``last``.
 
     Attributes:
-        row: the row it lies in; column: where it begins there.
+        row: the row that holds the span; column: where it begins in the row.
         domain: index into the schedule's domains.
-        document: number of the document in its domain (``ShardSet``).
-        start: first token in the document; length: tokens.
-        last: bool, true if it ends its document.
+        document: number of the document in its domain (see ``ShardSet``).
+        start: first token in the document; length: number of tokens.
+        last: bool, True if the span ends its document.
     """
 
     row: Int64Array
@@ -47,7 +47,7 @@ class Placed:
 
     @classmethod
     def of_group(cls, group: Group, first: int, rows: Int64Array, domain: int) -> Placed:
-        """Place consecutive rows of a group, from ``first``, as these rows of a step."""
+        """Place rows of a group, consecutively from row ``first``, in the given rows of a step."""
         offsets = group.rows.offsets[first : first + len(rows) + 1]
         spans = group.rows.spans.take(slice(int(offsets[0]), int(offsets[-1])))
         counts = offsets[1:] - offsets[:-1]
@@ -64,7 +64,7 @@ class Placed:
 
     @classmethod
     def joined(cls, parts: list[Placed]) -> Placed:
-        """Join spans and sort them by row; spans of one row come from one part."""
+        """Join spans and sort them by row. All spans of a row must come from one part."""
         empty = np.empty(0, np.int64)
         parts = [cls(empty, empty, empty, empty, empty, empty, empty.astype(np.bool_)), *parts]
         whole = cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__dataclass_fields__))
@@ -73,12 +73,12 @@ class Placed:
 
 @dataclass(frozen=True)
 class StepPlan:
-    """Which spans make up a step: all rows of all ranks, no token read.
+    """Which spans make up a step: the rows of all ranks. No token has been read yet.
 
     Attributes:
-        context_tokens: slots of a row.
-        domains: names, in the schedule's order.
-        domain: int64 of shape (rows,): each row's domain, -1 where it is all padding.
+        context_tokens: slots per row.
+        domains: names, in the order of the schedule.
+        domain: int64 of shape (rows,): index of each row's domain, -1 if the row is all padding.
         placed: the spans.
     """
 
@@ -93,10 +93,10 @@ class StepPlan:
         return len(self.domain)
 
     def part(self, rows: slice) -> StepPlan:
-        """Return consecutive rows of it as a plan of their own, rows counted from 0."""
+        """Return consecutive rows as a plan of their own, with rows counted from 0."""
         first, stop, stride = rows.indices(self.rows)
         if stride != 1:
-            raise ValueError("rows of a step are taken consecutively")
+            raise ValueError("the rows of a part must be consecutive")
         begin, end = np.searchsorted(self.placed.row, (first, max(first, stop)))
         part = self.placed.take(slice(int(begin), int(end)))
         shifted = Placed(part.row - first, *(getattr(part, name) for name in list(Placed.__dataclass_fields__)[1:]))
@@ -105,14 +105,14 @@ class StepPlan:
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows of tokens with all that a model and a loss need. A row is documents side by side, then padding.
+    """Rows of tokens, with everything that model and loss need. A row holds documents side by side, then padding.
 
     Attributes:
-        plan: the spans that it was made from.
+        plan: the spans that the batch was assembled from.
         tokens: int64 of shape (rows, context); the end-of-text token in padding.
-        targets: int64 of shape (rows, context): the document's next token, also where the row cuts the document and
-            the next token itself lies in another row; ``IGNORE`` after a document's last token and in padding. So
-            over an epoch every token but the first of each document is a target exactly once.
+        targets: int64 of shape (rows, context): the document's next token, even if the row cuts the document and the
+            next token lies in another row; ``IGNORE`` for a document's last token and in padding. So over an epoch
+            every token except the first of each document is a target exactly once.
     """
 
     plan: StepPlan
@@ -121,34 +121,18 @@ class Batch:
 
     @property
     def domain(self) -> Int64Array:
-        """int64 of shape (rows,): index of each row's domain; -1 where it is all padding."""
+        """int64 of shape (rows,): index of each row's domain, -1 if the row is all padding."""
         return self.plan.domain
 
     @cached_property
     def document(self) -> npt.NDArray[np.int32]:
-        """int32 of shape (rows, context): number of the span within its row, from 0; -1 in padding."""
+        """int32 of shape (rows, context): number of the span in its row, from 0; -1 in padding."""
         return self._segments[0]
 
     @cached_property
     def positions(self) -> npt.NDArray[np.int32]:
-        """int32 of shape (rows, context): position within the span, from 0; padding counts from 0 too."""
+        """int32 of shape (rows, context): position in the span, from 0; padding also counts from 0."""
         return self._segments[1]
-
-    def trace(self, row: int, column: int) -> tuple[str, int, int] | None:
-        """Return (domain, document, token in it) of a slot, for ``ShardSet.trace``; None in padding.
-
-        Raises:
-            IndexError: if there is no such slot.
-        """
-        context, placed = self.plan.context_tokens, self.plan.placed
-        if not (0 <= row < self.plan.rows and 0 <= column < context):
-            raise IndexError(f"no slot ({row}, {column}) in {self.plan.rows} rows of {context}")
-        slot = row * context + column
-        index = int(np.searchsorted(placed.row * context + placed.column, slot, side="right")) - 1
-        if index < 0 or placed.row[index] != row or column >= placed.column[index] + placed.length[index]:
-            return None
-        token = int(placed.start[index]) + column - int(placed.column[index])
-        return self.plan.domains[int(placed.domain[index])], int(placed.document[index]), token
 
     @cached_property
     def _segments(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
@@ -158,7 +142,7 @@ class Batch:
         return np.repeat(number.astype(np.int32), length).reshape(shape), positions.reshape(shape)
 
 
-def assemble(shards: ShardSet, plan: StepPlan, split: Split = "train") -> Batch:
+def assemble(shards: ShardSet, plan: StepPlan, subset: Subset = "train") -> Batch:
     """Read the tokens of a plan."""
     context, placed = plan.context_tokens, plan.placed
     flat = np.full(plan.rows * context, shards.catalog.end_of_text, np.int64)
@@ -167,15 +151,15 @@ def assemble(shards: ShardSet, plan: StepPlan, split: Split = "train") -> Batch:
     for index in np.unique(placed.domain).tolist():
         mine = placed.domain == index
         domain, part, at = plan.domains[index], placed.take(np.flatnonzero(mine)), first[mine]
-        shards.gather(domain, split, part.document, part.start, part.length, flat, at)
+        shards.gather(domain, subset, part.document, part.start, part.length, flat, at)
     targets[:-1] = flat[1:]
     targets[first + placed.length - 1] = IGNORE
     for index in np.unique(placed.domain[~placed.last]).tolist():
-        # Where a row cuts a document, the token after the cut is in another row, but it is this one's target.
+        # Where a row cuts a document, the last target is the token after the cut, which lies in another row.
         cut = (placed.domain == index) & ~placed.last
         part, after = placed.take(np.flatnonzero(cut)), (first + placed.length - 1)[cut]
         ones = np.ones(len(after), np.int64)
-        shards.gather(plan.domains[index], split, part.document, part.start + part.length, ones, targets, after)
+        shards.gather(plan.domains[index], subset, part.document, part.start + part.length, ones, targets, after)
     begins, length, number = _segments(plan)
     for begin, size in zip(begins[number < 0].tolist(), length[number < 0].tolist(), strict=True):
         targets[begin : begin + size] = IGNORE
@@ -184,7 +168,7 @@ def assemble(shards: ShardSet, plan: StepPlan, split: Split = "train") -> Batch:
 
 
 def _segments(plan: StepPlan) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """Return (first slot, slots, number in its row or -1) of every span and every stretch of padding, in slot order."""
+    """Return (first slot, slots, number in the row or -1) of each span and each run of padding, in slot order."""
     context, placed = plan.context_tokens, plan.placed
     count = np.bincount(placed.row, minlength=plan.rows)
     number = np.arange(len(placed.row)) - np.repeat(np.cumsum(count) - count, count)
@@ -197,13 +181,13 @@ def _segments(plan: StepPlan) -> tuple[Int64Array, Int64Array, Int64Array]:
     return first[order], length[order], number[order]
 
 
-def micro_batches(rows: int, micro_batch_rows: int, rank: int = 0, world: int = 1) -> list[slice]:
-    """Return the micro-batches of a rank, as slices of a step's rows.
+def micro_batches(rows: int, micro_batch_rows: int, rank: int, ranks: int) -> list[slice]:
+    """Return the micro-batches of one of ``ranks`` ranks, as slices of a step's rows.
 
-    The step is cut into micro-batches of ``micro_batch_rows`` (the last may be shorter) whatever the number of ranks;
-    each rank takes consecutive ones, so that only who computes a micro-batch depends on the ranks, never what is in it.
-    Ranks differ by at most one micro-batch, and the first rank has one always.
+    A step is cut into micro-batches of ``micro_batch_rows`` (the last may be shorter) for any number of ranks, and each
+    rank takes consecutive ones. So the number of ranks decides only who computes a micro-batch, never what is in it.
+    Ranks differ by at most one micro-batch, and the first rank always has one.
     """
     count = -(-rows // micro_batch_rows)
-    mine = range(-(-count * rank // world), -(-count * (rank + 1) // world))
+    mine = range(-(-count * rank // ranks), -(-count * (rank + 1) // ranks))
     return [slice(index * micro_batch_rows, min(rows, (index + 1) * micro_batch_rows)) for index in mine]

@@ -1,9 +1,9 @@
-"""bf16 products on any processor: by its own instructions, or emulated through fp32.
+"""bf16 products on any processor: with its own instructions, or emulated in fp32.
 
-A CPU without bf16 instructions multiplies bf16 matrices slower than fp32 ones: 2 times with AVX-512, 10 to 100 times
-without. *Emulated* means that the operands are bf16, their products are summed in fp32 by the fp32 kernels, and the
-result is rounded to bf16: what the instructions do, at the price of fp32. Which of the two is used follows from what
-the processor can do, never from a clock, and a training keeps the mode that it began with.
+Without bf16 instructions, a CPU multiplies bf16 matrices more slowly than fp32 ones: 2 times with AVX-512, 10 to 100
+times without. *Emulated* means that the operands are bf16, their products are summed in fp32 by the fp32 kernels, and
+the result is rounded to bf16, which is what the instructions do, at the cost of fp32. Which of the two is used depends
+on what the processor supports, never on a timing, and a training keeps the mode that it began with.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from shards.errors import UserError
 from shards.training import Bf16, Bf16Setting
 
-# Limits on oneDNN under which it says that it takes bf16, and has no instructions for it.
+# Limits under which oneDNN reports bf16 support although it has no instructions for it.
 _ISA_WITHOUT_BF16: Final = ("AVX512_CORE", "AVX512_CORE_VNNI")
 
 _EMULATION: Final = "operands rounded to bf16, products summed in fp32"
@@ -28,39 +28,39 @@ _EMULATION: Final = "operands rounded to bf16, products summed in fp32"
 
 @dataclass(frozen=True)
 class Bf16Choice:
-    """How a training computes in bf16, and why, for the line that it starts with."""
+    """How a training computes in bf16, and why, as it is announced at the start."""
 
     mode: Bf16
     why: str
 
     @property
     def line(self) -> str:
-        """What the screen says."""
+        """The line for the screen."""
         return f"bf16: {self.mode} ({self.why})" + (f"; {_EMULATION}" if self.mode == "emulated" else "")
 
 
 def has_bf16(device: torch.device) -> bool:
-    """Return whether a device multiplies bf16 matrices by instructions of its own that torch may use.
+    """Return whether a device has bf16 matrix instructions that torch may use.
 
-    oneDNN says yes for every processor with AVX-512, but without the bf16 instructions its bf16 products take twice as
-    long as fp32 ones. So the processor has to have them, and neither oneDNN nor torch may be held to an older one by
-    ``ONEDNN_MAX_CPU_ISA`` or ``ATEN_CPU_CAPABILITY``.
+    oneDNN reports support on every processor with AVX-512, but without bf16 instructions its bf16 products take twice
+    as long as fp32 ones. So the processor must have them, and neither ``ONEDNN_MAX_CPU_ISA`` nor
+    ``ATEN_CPU_CAPABILITY`` may limit oneDNN or torch to an older processor.
     """
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    if device.type != "cpu" or not _onednn_takes_bf16():
+    if device.type != "cpu" or not _onednn_supports_bf16():
         return False
     features = torch.cpu.get_capabilities()
     if features.get("architecture") != "x86_64":
-        return True  # on Arm, oneDNN asks for the instructions themselves
+        return True  # on Arm, oneDNN checks for the instructions themselves
     vectors = torch.backends.cpu.get_cpu_capability()
     return vectors.startswith("AVX512") and bool(features.get("avx512_bf16") or features.get("amx_bf16"))
 
 
-def _onednn_takes_bf16() -> bool:
+def _onednn_supports_bf16() -> bool:
     available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    held_to = os.environ.get("ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", ""))
-    return available and held_to.upper() not in _ISA_WITHOUT_BF16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", ""))
+    return available and limit.upper() not in _ISA_WITHOUT_BF16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def choose_bf16(
@@ -74,13 +74,13 @@ def choose_bf16(
 
     Args:
         setting: ``training.bf16``.
-        recorded: what the checkpoint that it resumes from was trained with; None for a fresh training.
-        device: where it computes.
-        folder: of the run, for messages.
-        supports: tells whether a device has bf16 instructions.
+        recorded: the mode of the checkpoint that training resumes from; None for a fresh training.
+        device: where it is computed.
+        folder: folder of the run, for messages.
+        supports: returns whether a device has bf16 instructions.
 
     Raises:
-        UserError: if the checkpoint was trained the other way, or by instructions that this device lacks.
+        UserError: if the checkpoint was trained in the other mode, or with instructions that this device lacks.
     """
     if setting != "auto":
         if recorded not in (None, setting):
@@ -115,9 +115,9 @@ def _name(device: torch.device) -> str:
 
 
 class Linear(nn.Linear):
-    """A product with a weight and nothing added, in the dtype of its input.
+    """A linear layer without bias, computed in the dtype of its input.
 
-    With ``emulate_bf16`` input and weight have to be bf16.
+    With ``emulate_bf16``, input and weight must be bf16.
     """
 
     def __init__(self, inputs: int, outputs: int, *, emulate_bf16: bool) -> None:
@@ -125,7 +125,7 @@ class Linear(nn.Linear):
         self.emulate_bf16 = emulate_bf16
 
     def forward(self, states: Tensor) -> Tensor:
-        """Multiply: (..., inputs) in, (..., outputs) out."""
+        """Map states of shape (..., inputs) to (..., outputs)."""
         if not self.emulate_bf16:
             return F.linear(states, self.weight)
         out: Tensor = _EmulatedProduct.apply(states, self.weight)  # type: ignore[no-untyped-call]
@@ -133,7 +133,7 @@ class Linear(nn.Linear):
 
 
 class _EmulatedProduct(torch.autograd.Function):
-    """``states @ weight.T`` of bf16 tensors through fp32, forward and backward; what it keeps is bf16."""
+    """``states @ weight.T`` of bf16 tensors in fp32, forward and backward; what it saves for the backward is bf16."""
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, weight: Tensor) -> Tensor:

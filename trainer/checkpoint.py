@@ -1,8 +1,8 @@
-"""Checkpoints: tensors by parameter name through torch's distributed checkpoint, committed by a marker written last.
+"""Checkpoints: tensors by parameter name, in torch's distributed checkpoint, committed by a marker written last.
 
-A folder without its marker, or whose files are not those that the marker lists, is never read. The tensor files hold
-tensors only and load with ``weights_only``; all else is JSON. The format's own index is a pickle: it is read by an
-unpickler that knows the index's few classes and nothing else, so a prepared file raises an error but runs no code.
+A folder without its marker, or whose files differ from what the marker lists, is never read. The tensor files hold only
+tensors and load with ``weights_only``; everything else is JSON. The index that torch adds is a pickle: it is read by an
+unpickler that allows only the few classes of an index, so a malicious file raises an error instead of running code.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from shards.errors import IncompleteError
 from shards.store import Store, hash_file
 from shards.training import Bf16
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 _MARKER: Final = "COMMITTED.json"
 _PROGRESS: Final = "progress.json"
 _INDEX: Final = ".metadata"
@@ -50,11 +50,11 @@ _INDEX_CLASSES: Final = {
     "pathlib": {"PosixPath", "WindowsPath", "PurePosixPath"},
 }
 
-_REMEDY: Final = "Remove this checkpoint, to go on from an older one, or start again: headrace train DIR --fresh"
+_REMEDY: Final = "Remove this checkpoint to resume from an older one, or start again: headrace train DIR --fresh"
 
 
 def code_version() -> str:
-    """Return the version of headrace, "unknown" where it is not installed."""
+    """Return the version of headrace, or "unknown" if it is not installed."""
     try:
         return importlib.metadata.version("headrace")
     except importlib.metadata.PackageNotFoundError:
@@ -63,18 +63,18 @@ def code_version() -> str:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far training has come, and of what: everything besides tensors that going on exactly needs.
+    """How far a training has come, and which one it is: everything except tensors that an exact resume needs.
 
     Attributes:
         step: steps done.
         tokens: row slots served.
-        updates: steps that changed the weights; skipped ones do not.
-        stream: the stream's state.
-        identity: what must be the same when training goes on (``Job.identity``).
-        interventions: what the run decided for itself, as the schedule's ``Intervention`` reads it.
-        last_stage_steps: steps of the schedule's last stage, where they had to be counted (``trainer.stream.fit``).
+        updates: steps that changed the weights, so without skipped ones.
+        stream: state of the stream.
+        identity: what must not have changed on resume (``Job.identity``).
+        interventions: the run's deviations from the schedule, as ``Intervention`` reads them.
+        last_phase_steps: steps of the schedule's last phase, if they had to be counted (``trainer.stream.fit``).
         bf16: how bf16 products were computed, ``native`` or ``emulated``; None in fp32.
-        code_version: of headrace that wrote it; for people, never compared.
+        code_version: version of headrace that wrote the checkpoint; for people, never compared.
     """
 
     step: int
@@ -83,33 +83,33 @@ class Progress:
     stream: Mapping[str, Any]
     identity: Mapping[str, str]
     interventions: Sequence[Mapping[str, Any]] = ()
-    last_stage_steps: int | None = None
+    last_phase_steps: int | None = None
     bf16: Bf16 | None = None
     code_version: str = field(default_factory=code_version)
 
 
 @dataclass(frozen=True)
 class Found:
-    """The newest whole checkpoint, if there is one, and what was passed over to find it."""
+    """The newest complete checkpoint, if there is one, and notes on the ones that were skipped."""
 
     name: str | None
     notes: tuple[str, ...]
 
 
 class Checkpoints:
-    """The checkpoints of one training, in a local (or shared) folder. All ranks call :meth:`save` and :meth:`load`."""
+    """The checkpoints of a training, in a local or shared folder. All ranks call :meth:`save` and :meth:`load`."""
 
     def __init__(self, folder: Path, keep: int) -> None:
         self._folder, self._keep = folder, keep
 
     def find(self) -> Found:
-        """Look for the newest committed checkpoint whose files are those of its marker."""
+        """Look for the newest committed checkpoint whose files match its marker."""
         notes = []
         for name in reversed(self._names()):
             if not (self._folder / name / _MARKER).is_file():
-                notes.append(f"checkpoint {name} was never finished: not read")
+                notes.append(f"checkpoint {name} was never finished: skipped")
             elif problem := self._problem(name):
-                notes.append(f"checkpoint {name} is damaged ({problem}): not read")
+                notes.append(f"checkpoint {name} is damaged ({problem}): skipped")
             else:
                 return Found(name, tuple(notes))
         return Found(None, tuple(notes))
@@ -131,10 +131,10 @@ class Checkpoints:
                     return f"{file} is not what was written"
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             return f"its marker cannot be read: {error}"
-        return None if {_PROGRESS, _INDEX} <= listed.keys() else "its marker lists too few files"
+        return None if {_PROGRESS, _INDEX} <= listed.keys() else "its marker does not list all files"
 
     def progress(self, name: str) -> Progress:
-        """Read the progress of a checkpoint that :meth:`find` gave.
+        """Read the progress of a checkpoint that :meth:`find` returned.
 
         Raises:
             IncompleteError: if it was written in another format.
@@ -144,19 +144,24 @@ class Checkpoints:
             value = json.loads(path.read_bytes())
         except ValueError as error:
             raise IncompleteError(f"{_PROGRESS} is not JSON: {error}", place=str(path), remedy=_REMEDY) from None
-        wanted = {"format", *(one.name for one in fields(Progress))}
-        if not isinstance(value, dict) or value.get("format") != FORMAT or value.keys() != wanted:
-            version = value.get("code_version", "unknown") if isinstance(value, dict) else "unknown"
+        said = value if isinstance(value, dict) else {}
+        version, writer = said.pop("format", "unknown"), said.get("code_version", "unknown")
+        if version != FORMAT:
             raise IncompleteError(
-                f"checkpoint {name} has another format than this version's, {FORMAT}",
+                f"checkpoint {name} has format {version}, and this version of headrace reads format {FORMAT}",
                 place=str(path),
-                remedy=f"{_REMEDY}, or go on with the version of headrace that wrote it ({version})",
+                remedy=f"{_REMEDY}, or resume with the version of headrace that wrote it ({writer})",
             )
-        del value["format"]
-        return Progress(**value)
+        if said.keys() != {one.name for one in fields(Progress)}:
+            raise IncompleteError(
+                f"{_PROGRESS} of checkpoint {name} does not have the keys of format {FORMAT}",
+                place=str(path),
+                remedy=_REMEDY,
+            )
+        return Progress(**said)
 
     def save(self, progress: Progress, tensors: Mapping[str, Tensor]) -> None:
-        """Write a checkpoint, mark it, and remove older ones beyond the number to keep."""
+        """Write a checkpoint, commit it, and remove the oldest ones beyond the number to keep."""
         name = f"step-{progress.step:08d}"
         folder = self._folder / name
         if dist.get_rank() == 0:
@@ -179,7 +184,7 @@ class Checkpoints:
         dist.barrier()
 
     def load(self, name: str, tensors: Mapping[str, Tensor]) -> None:
-        """Fill ``tensors`` in place from a checkpoint that :meth:`find` gave, whatever ranks it was written by."""
+        """Fill ``tensors`` in place from a checkpoint that :meth:`find` returned, written by any number of ranks."""
         load(dict(tensors), storage_reader=_Reader(self._folder / name))
 
     def clear(self) -> None:
@@ -194,7 +199,7 @@ class Checkpoints:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a checkpoint, its marker first: a kill half-way must not leave a marked folder without its files."""
+    """Remove a checkpoint, its marker first: a kill midway must not leave a marked folder with files missing."""
     (folder / _MARKER).unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=not folder.exists())
 
@@ -203,16 +208,16 @@ class _IndexUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if name not in _INDEX_CLASSES.get(module, ()):
             raise IncompleteError(
-                f"the checkpoint's index names {module}.{name}, which no index holds",
-                remedy="Do not go on from it: it was tampered with, or written by another version of torch",
+                f"the checkpoint's index names {module}.{name}, which is not a class of an index",
+                remedy="Do not resume from it: it was tampered with, or written by another version of torch",
             )
         return super().find_class(module, name)
 
 
 class _Reader(FileSystemReader):
-    """Reads a checkpoint without handing its index to the general unpickler.
+    """Reads a checkpoint without passing its index to the general unpickler.
 
-    It reads the index when it is made: the loader would wrap the error, and look for another index.
+    The index is read on construction: the loader would wrap an error, and look for another index.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -228,7 +233,7 @@ class _Reader(FileSystemReader):
                     f"the checkpoint's index cannot be read: {error}", place=place, remedy=_REMEDY
                 ) from None
         if not isinstance(index, Metadata):
-            raise IncompleteError("the checkpoint's index is none", place=place, remedy=_REMEDY)
+            raise IncompleteError("the checkpoint's index is not an index", place=place, remedy=_REMEDY)
         for info in cast(dict[Any, Any], index.storage_data).values():
             if Path(info.relative_path).name != info.relative_path:
                 raise IncompleteError("the checkpoint's index leads out of its folder", place=place, remedy=_REMEDY)

@@ -1,4 +1,4 @@
-"""What ranks do as one: find something out, or stop. A mistake that one finds ends all, with its message."""
+"""What all ranks do together. A user error that one rank raises is raised on every rank, with its message."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 
 def from_first(work: Callable[[], T]) -> T:
-    """Do something on rank 0 alone, and give its result on every rank.
+    """Call ``work`` on rank 0 alone and return its result on every rank.
 
     Raises:
-        UserError: on every rank, if ``work`` raised it on the first.
+        UserError: on every rank, if ``work`` raised it on rank 0.
     """
     message: list[Any] = [_attempt(work) if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(message)
@@ -26,10 +26,10 @@ def from_first(work: Callable[[], T]) -> T:
 
 
 def on_each(work: Callable[[], T]) -> list[T]:
-    """Do something on every rank, and give all results, by rank, on every rank.
+    """Call ``work`` on every rank and return all results, by rank, on every rank.
 
     Raises:
-        UserError: on every rank, the one of the first rank where ``work`` raised it.
+        UserError: on every rank, the one from the first rank on which ``work`` raised it.
     """
     gathered: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(gathered, _attempt(work))
@@ -37,7 +37,7 @@ def on_each(work: Callable[[], T]) -> list[T]:
 
 
 def any_asks(asks: bool) -> bool:
-    """Tell, on every rank, whether any of them asks for something."""
+    """Return, on every rank, whether ``asks`` is True on any of them."""
     flag = torch.tensor(int(asks))
     dist.all_reduce(flag, dist.ReduceOp.MAX)
     return bool(flag)

@@ -1,4 +1,4 @@
-"""``headrace train DIR``: checks a finished run, and starts the ranks that train on it."""
+"""``headrace train DIR``: checks a finished run and starts the ranks that train on it."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from shards.lock import LOCK_FILE, locked
 def train(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Output folder of a finished run.")],
     ranks: Annotated[
-        int | None, typer.Option(min=1, help="Processes to train on; GPUs, or up to 2 on CPU, by default.")
+        int | None, typer.Option(min=1, help="Processes to train on; by default the number of GPUs, or up to 2 on CPU.")
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Remove checkpoints and weights, and start again.")] = False,
-    stop_after_steps: Annotated[int | None, typer.Option(min=1, help="Save and stop after so many more steps.")] = None,
+    stop_after_steps: Annotated[int | None, typer.Option(min=1, help="Save and stop after this many steps.")] = None,
     verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Check every byte of the shards first.")] = True,
 ) -> None:
     """Train on a finished run's shards, resuming from the last checkpoint.
 
-    Writes train-log.jsonl (losses per step and domain), checkpoints/ and, at the end, weights/ into DIR. Ctrl-C ends it
-    after the step that it is in, with a checkpoint.
+    Writes train-log.jsonl (losses per step and domain), checkpoints/ and, at the end, weights/ into DIR. Ctrl-C stops
+    it after the current step, with a checkpoint.
     """
     from shards.memory import available_memory, cpus, default_ranks
     from trainer.config import Job
     from trainer.launch import launch, rank_environment
 
     folder = folder.resolve()
-    # Asked for here, so that the message comes at once; held by the first rank, as long as training lasts.
+    # Taken here, so that an error comes at once; during training, the first rank holds it.
     with locked(folder / LOCK_FILE, str(folder)):
         job = Job.load(folder)
     if job.is_finished and not fresh:
-        _say(f"training in {folder} is finished; weights in {job.weights_path}. Train again with --fresh")
+        _say(f"training in {folder} is finished; weights are in {job.weights_path}. Train again with --fresh")
         return
     cores = cpus()
     gpus = _gpus()
     ranks = ranks or gpus or default_ranks()
     if gpus and ranks > gpus:
-        raise UserError(f"{ranks} ranks do not fit on {gpus} GPU(s)", remedy=f"Give --ranks {gpus} or fewer")
+        raise UserError(f"{ranks} ranks do not fit on {gpus} GPU(s)", remedy=f"Use --ranks {gpus} or fewer")
     if not gpus and (free := available_memory()) is not None:
         job.require_memory(ranks, free)
     job.require_disk(shutil.disk_usage(folder).free)

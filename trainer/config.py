@@ -1,4 +1,4 @@
-"""A training job, read from a finished run's folder and checked as a whole, without torch."""
+"""A training job, read from the folder of a finished run and checked as a whole, without torch."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-
-import pydantic
 
 from shards.errors import UserError
 from shards.finished import SCHEDULE_FILE, TRAINING_FILE, require_finished
@@ -21,18 +19,18 @@ from shards.training import DEFAULT_MICRO_BATCH_TOKENS, Bf16, ModelSettings, Tra
 
 _FINISHED: Final = "finished.json"
 
-# Who computes, and how often something is looked at or saved. Every other setting of training changes the weights.
+# Where it is computed, and how often something is evaluated or saved. Every other setting changes the weights.
 _FREE: Final = frozenset(
     {"zero", "attention", "checkpoint_every_steps", "keep_checkpoints", "evaluate_every_steps", "evaluate_tokens"}
 )
 
-# "auto" is settled when training starts; what it came to is compared instead (``trainer.bf16.choose_bf16``).
-_SETTLED_LATER: Final = frozenset({"bf16"})
+# "auto" is resolved when training starts; the result is compared instead (``trainer.bf16.choose_bf16``).
+_RESOLVED_AT_START: Final = frozenset({"bf16"})
 
 
 @dataclass(frozen=True)
 class Job:
-    """All that a training needs, and where its own output goes: log, checkpoints and weights, beside the shards."""
+    """Everything that a training needs, and where its output goes: log, checkpoints and weights, beside the shards."""
 
     folder: Path
     model: ModelSettings
@@ -46,7 +44,7 @@ class Job:
         """Read and check a folder that ``headrace run`` finished: ``train.json``, ``schedule.json`` and ``shards``.
 
         Raises:
-            IncompleteError: if the run is not finished, or a file is not the one that it finished with.
+            IncompleteError: if the run is not finished, or a file has changed since it finished.
             UserError: if a setting is wrong.
         """
         require_finished(folder)
@@ -58,26 +56,20 @@ class Job:
         place = str(folder / TRAINING_FILE)
         model = parse_settings(ModelSettings, tables.get("model") or {}, f"{place}, [model]")
         training = parse_settings(TrainSettings, tables.get("training") or {}, f"{place}, [training]")
-        try:
-            schedule = Schedule.from_json((folder / SCHEDULE_FILE).read_bytes())
-        except pydantic.ValidationError as error:
-            raise UserError(
-                f"schedule.json is no schedule: {error.errors()[0]['msg']}",
-                place=str(folder),
-                remedy="Run the recipe again",
-            ) from error
+        path = folder / SCHEDULE_FILE
+        schedule = Schedule.from_json(path.read_bytes(), str(path))
         catalog = ShardSet.open(folder / "shards").catalog
         return cls(folder, model, training, schedule, catalog.vocab_size, catalog.digest)
 
     @property
     def identity(self) -> dict[str, str]:
-        """What a checkpoint belongs to: all that the weights follow from, as digests or values, by name.
+        """What a checkpoint belongs to: everything that decides the weights, as digests or values, by name.
 
-        Who computes them (ranks, ZeRO) and how often something is saved may change meanwhile.
+        Where they are computed (ranks, ZeRO) and how often something is saved may change on resume.
         """
-        settings = self.training.model_dump(mode="json", exclude=set(_FREE | _SETTLED_LATER))
+        settings = self.training.model_dump(mode="json", exclude=set(_FREE | _RESOLVED_AT_START))
         if self.training.micro_batch_rows is None:
-            # The default is the same, said or not.
+            # Spelling out the default changes nothing.
             settings["micro_batch_tokens"] = self.training.micro_batch_tokens or DEFAULT_MICRO_BATCH_TOKENS
         return {
             "model": digest_of(self.model.model_dump(mode="json") | {"vocabulary": self.vocabulary}),
@@ -88,17 +80,17 @@ class Job:
 
     @property
     def log_path(self) -> Path:
-        """JSON lines: losses per step and domain. Holds no clock, so that equal trainings give equal bytes."""
+        """JSON lines: losses per step and domain. Holds no times, so that equal trainings write equal bytes."""
         return self.folder / "train-log.jsonl"
 
     @property
     def timings_path(self) -> Path:
-        """JSON lines: seconds and tokens per second."""
+        """JSON lines: seconds and tokens per second of each step."""
         return self.folder / "train-timings.jsonl"
 
     @property
     def checkpoints_path(self) -> Path:
-        """Folder of checkpoints."""
+        """Folder of the checkpoints."""
         return self.folder / "checkpoints"
 
     @property
@@ -107,19 +99,19 @@ class Job:
         return self.folder / "weights"
 
     def mark_finished(self, step: int, bf16: Bf16 | None) -> None:
-        """Say, after everything else is written, that training is done and the weights are whole."""
+        """Record, after everything else is written, that training is finished and the weights are complete."""
         Store(self.weights_path).write_json(_FINISHED, {"step": step, "identity": self.identity, "bf16": bf16})
         Store(self.weights_path).clear_scratch()
 
     def remove_weights(self) -> None:
-        """Remove the final weights, their mark first."""
+        """Remove the final weights, their marker first."""
         (self.weights_path / _FINISHED).unlink(missing_ok=True)
         if self.weights_path.exists():
             shutil.rmtree(self.weights_path)
 
     @property
     def is_finished(self) -> bool:
-        """True where the final weights of this very job are there."""
+        """True if the final weights of exactly this job exist."""
         path = self.weights_path / _FINISHED
         if not path.is_file():
             return False
@@ -129,15 +121,15 @@ class Job:
         return self.training.bf16 in ("auto", said.get("bf16"))
 
     def bytes_per_rank(self, ranks: int) -> int:
-        """Estimate the most memory that one rank needs, from the settings alone."""
-        contexts = [stage.context_tokens for stage in self.schedule.stages]
+        """Estimate the peak memory of one rank in bytes, from the settings alone."""
+        contexts = [phase.context_tokens for phase in self.schedule.phases]
         return rank_bytes(self.model, self.training, self.vocabulary, contexts, ranks)
 
     def require_memory(self, ranks: int, available: int) -> None:
-        """Refuse to start what cannot fit into ``available`` bytes of this machine.
+        """Check that training fits in ``available`` bytes of memory.
 
         Raises:
-            UserError: with both figures and what to change.
+            UserError: if not, with both figures and what to change.
         """
         needed = ranks * self.bytes_per_rank(ranks)
         if needed > available:
@@ -145,16 +137,16 @@ class Job:
                 f"training on {ranks} rank(s) needs about {needed / 2**30:.1f} GiB; "
                 f"{available / 2**30:.1f} GiB are free",
                 place=str(self.folder),
-                remedy="Lower training.micro_batch_tokens or the model's size, or use zero = 3",
+                remedy="Lower training.micro_batch_tokens or the size of the model, or use zero = 3",
             )
 
     def require_disk(self, available: int) -> None:
-        """Refuse to start where ``available`` bytes do not hold the checkpoints and the weights.
+        """Check that checkpoints and weights fit in ``available`` bytes of disk.
 
         Raises:
-            UserError: with both figures and what to change.
+            UserError: if not, with both figures and what to change.
         """
-        # Master and two moments in fp32 for each checkpoint, one more while the newest is written; the weights in fp32.
+        # fp32 master and two moments per checkpoint, and one more checkpoint while the newest is written; fp32 weights.
         parameters = self.model.parameters(self.vocabulary)
         needed = parameters * (12 * (self.training.keep_checkpoints + 1) + 4)
         if needed > available:
@@ -162,7 +154,7 @@ class Job:
                 f"checkpoints and weights need about {needed / 2**30:.2f} GiB of disk; "
                 f"{available / 2**30:.2f} GiB are free",
                 place=str(self.folder),
-                remedy="Free some, or lower training.keep_checkpoints or the model's size",
+                remedy="Free some space, or lower training.keep_checkpoints or the size of the model",
             )
 
 

@@ -1,8 +1,8 @@
-"""Where the stream stands in one domain: which group of documents is packed, and how many of its rows were served.
+"""The stream's position in one domain: which group of documents is packed, and how many of its rows were served.
 
-A group is a range of positions in the epoch's document order. When the context length changes inside a group, what its
-rows have not served yet is packed anew at the new length; so an epoch serves every token exactly once, whatever the
-context lengths on the way.
+A group is a range of positions in the epoch's order of documents. When the context length changes within a group, the
+tokens not served yet are packed again at the new length. So an epoch serves every token exactly once at any sequence of
+context lengths.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from trainer.order import DocumentOrder, Int64Array, epoch_key
 from trainer.packing import PackedRows, Spans, pack
 
 GROUP_ROWS: Final = 128
-"""Rows that a group fills about, at least: with fewer, best fit leaves gaps at long contexts."""
+"""Rows that a group fills at least, approximately: with fewer, best fit leaves gaps at long contexts."""
 
 GROUP_DOCUMENTS: Final = 128
-"""Documents in a group, at least: with fewer, long documents would give one batch many rows of the same text."""
+"""Documents in a group, at least: with fewer, a batch could hold many rows of the same long document."""
 
 
 @dataclass
 class CursorState:
-    """The state of a cursor: some dozens of bytes, whatever the domain's size.
+    """The state of a cursor: a few dozen bytes, however large the domain is.
 
     Attributes:
-        epoch: epochs begun before this one.
-        start: position in the epoch's order of the group's first document.
+        epoch: number of the epoch, from 0.
+        start: position of the group's first document in the epoch's order.
         count: documents in the group.
-        packings: (context length, rows served) of the group's packings, in order; every one served a row.
+        packings: (context length, rows served) of the group's packings, in order; each has served at least one row.
     """
 
     epoch: int = 0
@@ -43,7 +43,7 @@ class CursorState:
 
 @dataclass(frozen=True)
 class Group:
-    """A packed group: its rows, and its documents by slot as int64 of shape (count,): number and length in tokens."""
+    """A packed group: its rows, and by slot the numbers and token lengths of its documents, int64 of shape (count,)."""
 
     rows: PackedRows
     documents: Int64Array
@@ -55,11 +55,11 @@ class Cursor:
 
     Args:
         shards: the shards of the run.
-        domain: its domain.
-        seed: of the run's order.
-        max_epochs: whole epochs after which it has no more rows; None for no end.
+        domain: the domain to serve.
+        seed: seed of the run's order.
+        max_epochs: number of epochs after which there are no more rows; None for no limit.
         window_shards: see ``DocumentOrder``.
-        state: where to stand; the beginning by default.
+        state: where to start; the beginning by default.
     """
 
     def __init__(
@@ -85,20 +85,20 @@ class Cursor:
 
     @property
     def state(self) -> CursorState:
-        """A copy of where it stands now."""
+        """A copy of the current state."""
         now = self._state
         return CursorState(now.epoch, now.start, now.count, list(now.packings))
 
     @property
     def done(self) -> bool:
-        """True if no row is left: the last of ``max_epochs`` is served."""
+        """True if no row is left because the last of ``max_epochs`` has been served."""
         if self._group is not None and self._row < self._group.rows.rows:
             return False
         epoch = self._state.epoch + (self._state.start + self._state.count >= self._documents)
         return not self._documents or (self._max_epochs is not None and epoch >= self._max_epochs)
 
     def take(self, context_tokens: int) -> tuple[Group, int] | None:
-        """Serve the next row at a context length, as (group, row in it); None if there is none left."""
+        """Serve the next row at a context length, as (group, row in it); None if no row is left."""
         if self._group is None or self._row == self._group.rows.rows:
             if not self._advance(context_tokens):
                 return None
@@ -115,7 +115,7 @@ class Cursor:
         return group, self._row - 1
 
     def _advance(self, context_tokens: int) -> bool:
-        """Go to the next group, in the next epoch where this one is over."""
+        """Go to the next group, in the next epoch if this one has ended; return False if there is none."""
         state = self._state
         epoch, start = state.epoch, state.start + state.count
         if start >= self._documents:
@@ -124,7 +124,7 @@ class Cursor:
             return False
         wanted = max(GROUP_DOCUMENTS, -(-GROUP_ROWS * context_tokens * self._documents // self._tokens))
         left = self._documents - start
-        # A short last group would fill its rows badly, so it joins the one before.
+        # A short last group would fill its rows badly, so it is merged into the one before.
         self._state = CursorState(epoch, start, left if left < wanted + wanted // 2 else wanted)
         self._load()
         assert self._group is not None
@@ -132,7 +132,7 @@ class Cursor:
         return True
 
     def _load(self) -> None:
-        """Look up the documents of the group; no rows are packed yet."""
+        """Look up the documents of the group, without packing rows."""
         state = self._state
         if self._order is None or self._order[0] != state.epoch:
             key = epoch_key(self._seed, self._domain, state.epoch)
@@ -149,7 +149,7 @@ class Cursor:
         self._row = 0
 
     def _restore(self) -> None:
-        """Rebuild the group as its packings left it."""
+        """Rebuild the group in the state that its packings left."""
         packings, self._state.packings = self._state.packings, []
         self._load()
         assert self._group is not None

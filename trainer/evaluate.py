@@ -1,4 +1,4 @@
-"""Loss on held-out documents, which training never sees, by domain."""
+"""Loss by domain on held-out documents, which training never sees."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from shards.reader import ShardSet
-from trainer.attention import Way
+from trainer.attention import Backend
 from trainer.batch import Batch, Placed, StepPlan, assemble, micro_batches
 from trainer.cursor import Group
 from trainer.micro_batch import Losses, Tally, filled, losses_of, most_per_rank
@@ -16,10 +16,10 @@ from trainer.rope import Rope
 
 
 def held_out_plan(shards: ShardSet, context_tokens: int, max_tokens: int) -> StepPlan:
-    """Plan rows of the first held-out documents of every domain, as many as hold ``max_tokens``, one at least.
+    """Plan rows of the first held-out documents of each domain, up to ``max_tokens`` tokens but at least one document.
 
-    They are the same documents at any context length, and every token but a document's first is a target once, so
-    losses of stages with different context lengths are over the same tokens.
+    These are the same documents at any context length, and every token except a document's first is a target once. So
+    the losses of phases with different context lengths are over the same tokens.
     """
     placed: list[Placed] = []
     domains: list[int] = []
@@ -36,20 +36,20 @@ def held_out_plan(shards: ShardSet, context_tokens: int, max_tokens: int) -> Ste
 
 
 class HeldOut:
-    """Evaluates on the held-out documents. All ranks call it together."""
+    """Evaluates a model on the held-out documents. All ranks call it together."""
 
     def __init__(self, shards: ShardSet, max_tokens: int, rank: int, ranks: int, device: torch.device) -> None:
         self._shards, self._max_tokens = shards, max_tokens
         self._rank, self._ranks, self._device = rank, ranks, device
 
     @torch.no_grad()
-    def __call__(self, model: nn.Module, context_tokens: int, rows: int, rope: Rope, way: Way) -> Losses:
-        """Return the losses at a context length, computed ``rows`` rows at a time; none where nothing is held out."""
+    def __call__(self, model: nn.Module, context_tokens: int, rows: int, rope: Rope, backend: Backend) -> Losses:
+        """Return the losses at a context length, computed ``rows`` rows at a time; empty if nothing is held out."""
         plan = held_out_plan(self._shards, context_tokens, self._max_tokens)
         parts = micro_batches(plan.rows, rows, self._rank, self._ranks)
         most = most_per_rank(plan.rows, rows, self._ranks)
         batches: list[Batch] = [assemble(self._shards, plan.part(part), "held_out") for part in parts]
         tally = Tally(self._shards.domains, self._device)
         for batch in filled(batches, most, context_tokens):
-            tally.add(batch, losses_of(model, batch, rope, way, self._device))
+            tally.add(batch, losses_of(model, batch, rope, backend, self._device))
         return tally.reduce()

@@ -1,7 +1,7 @@
-"""Final weights as transformers reads them: ``config.json`` and ``model.safetensors`` of a ``LlamaForCausalLM``.
+"""Final weights in the form that transformers reads: ``config.json`` and ``model.safetensors`` of ``LlamaForCausalLM``.
 
-The safetensors layout (a length, a JSON header, raw bytes) is written here: it is short, training then needs no further
-package, and whoever loads the weights unpickles nothing.
+The safetensors layout (a length, a JSON header, raw bytes) is written here: that takes little code and no further
+package, and loading the weights unpickles nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _INNER: Final = {
 
 
 def transformers_name(name: str) -> str:
-    """Return the name of a parameter in transformers' Llama."""
+    """Return the name of a parameter in the Llama of transformers."""
     if name in _OUTER:
         return _OUTER[name]
     _, layer, rest = name.split(".", 2)
@@ -46,7 +46,7 @@ def transformers_name(name: str) -> str:
 def transformers_config(
     model: ModelSettings, vocabulary: int, rope: schedule.Rope, context_tokens: int, end_of_text: int
 ) -> dict[str, Any]:
-    """Return the ``config.json`` of the model after a stage with this RoPE and context length."""
+    """Return the ``config.json`` of a model whose last phase had this RoPE and context length."""
     parameters: dict[str, Any] = {"rope_type": "default", "rope_theta": rope.theta}
     if rope.kind == "pi":
         parameters |= {"rope_type": "linear", "factor": rope.factor}
@@ -76,9 +76,9 @@ def transformers_config(
 
 
 def export(sharding: Sharding, config: dict[str, Any], folder: Path, *, writes: bool) -> None:
-    """Write the fp32 masters. All ranks call it, for they gather one parameter at a time; one of them ``writes``.
+    """Write the fp32 masters. All ranks call this, because each parameter is gathered; one of them ``writes``.
 
-    Whoever reads the folder goes by the mark that :meth:`trainer.config.Job.mark_finished` leaves after this.
+    The folder is complete once :meth:`trainer.config.Job.mark_finished` has written its marker afterwards.
     """
     if writes:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The training loop: from a point of the schedule to an update, with a log, held-out losses and checkpoints."""
+"""The training loop: from a point of the schedule to an update, with log, held-out losses and checkpoints."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shards.errors import UserError
 from shards.reader import ShardSet
 from shards.schedule.schedule import Intervention, Point, Schedule
 from shards.training import Bf16
-from trainer.attention import choose_way
+from trainer.attention import choose_backend
 from trainer.bf16 import Bf16Choice, choose_bf16
 from trainer.checkpoint import Checkpoints, Found, Progress
 from trainer.collectives import any_asks, from_first
@@ -31,17 +31,17 @@ from trainer.rope import rope_of
 from trainer.sharding import distributed, is_replicated, shard
 from trainer.stream import Stream, fit
 
-# A fresh model should know nothing; a first loss this far (in nats) from ln(vocabulary) has a cause worth finding.
+# The loss of an untrained model is near ln(vocabulary). One further away than this, in nats, has a cause worth finding.
 _FIRST_LOSS_TOLERANCE = 0.5
 
 
 class DivergedError(RuntimeError):
-    """The gradient is not finite. Nothing was updated by it."""
+    """The gradient is not finite. It did not update anything."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Where a call to :meth:`Trainer.run` ended: after which step, if that was the last, if a rank asked for it."""
+    """How :meth:`Trainer.run` ended: after which step, whether that was the last one, whether a rank asked for it."""
 
     step: int
     finished: bool
@@ -49,30 +49,30 @@ class Outcome:
 
 
 class Trainer:
-    """One rank of a training. Every rank makes one over the same job, and they call the same methods together."""
+    """One rank of a training. Every rank builds one from the same job, and all call the same methods together."""
 
     def __init__(self, job: Job, mesh: DeviceMesh, clock: Callable[[], float], *, fresh: bool = False) -> None:
-        """Build the model and go on from the newest whole checkpoint, or from the start.
+        """Build the model and resume from the newest complete checkpoint, or start from the beginning.
 
         Args:
             job: what to train.
-            mesh: the ranks, one-dimensional.
-            clock: seconds; for speed on the screen and in the timings, never for what is computed.
-            fresh: remove checkpoints and start again.
+            mesh: one-dimensional mesh of the ranks.
+            clock: returns seconds, for speeds on the screen and in the timings; never affects what is computed.
+            fresh: remove all checkpoints and start again.
 
         Raises:
-            UserError: if the checkpoint belongs to another model, schedule or other shards, or was trained with bf16
-                products computed otherwise.
+            UserError: if the checkpoint belongs to another model, schedule or set of shards, or was trained in another
+                mode of bf16.
         """
         self._job, self._clock = job, clock
         self._rank, self._ranks = dist.get_rank(), dist.get_world_size()
         self._device = torch.device(mesh.device_type)
-        self._way = choose_way(job.training.attention, self._device)
+        self._backend = choose_backend(job.training.attention, self._device)
         self._shards = ShardSet.open(job.folder / "shards")
         self._checkpoints = Checkpoints(job.checkpoints_path, job.training.keep_checkpoints)
         found = from_first(lambda: self._find(fresh))
         progress = None if found.name is None else self._progress(found.name)
-        self._schedule = self._counted(progress)
+        self._schedule = self._fitted(progress)
         self.screen = Screen(self._rank == 0, self._schedule.steps)
         self.bf16 = self._choose_bf16(progress)
         emulates = self.bf16_mode == "emulated"
@@ -87,58 +87,59 @@ class Trainer:
         if found.name is not None and progress is not None:
             self._load(found.name, progress)
         state = None if progress is None else progress.stream
-        self._stream = Stream(self._shards, self._schedule, job.training.seed, state=state)
+        seed, window = job.training.seed, job.training.window_shards
+        self._stream = Stream(self._shards, self._schedule, seed, window_shards=window, state=state)
 
     @property
     def bf16_mode(self) -> Bf16 | None:
-        """How bf16 products are computed; None in fp32."""
+        """How bf16 products are computed; None for fp32."""
         return None if self.bf16 is None else self.bf16.mode
 
     @property
     def finished(self) -> bool:
-        """True after the schedule's last step."""
+        """True after the last step of the schedule."""
         return self.step == self._schedule.steps
 
     def _find(self, fresh: bool) -> Found:
-        """Look for a checkpoint; one rank does, for two could look at different moments and find different ones."""
+        """Look for a checkpoint. Only one rank does: two that look at different moments could find different ones."""
         if fresh:
             self._checkpoints.clear()
             self._job.remove_weights()
         return self._checkpoints.find()
 
     def _progress(self, name: str) -> Progress:
-        """Read how far a checkpoint came, and check that it is of this very training."""
+        """Read the progress of a checkpoint, and check that it belongs to this training."""
         progress, identity = self._checkpoints.progress(name), self._job.identity
         names = sorted({*identity, *progress.identity})
         if changed := [key for key in names if progress.identity.get(key) != identity.get(key)]:
             raise UserError(
-                f"checkpoint {name} belongs to another training: {', '.join(changed)} changed since",
+                f"checkpoint {name} belongs to another training: {', '.join(changed)} changed since then",
                 place=str(self._job.checkpoints_path),
                 remedy=f"Start again with 'headrace train {self._job.folder} --fresh', or restore what changed",
             )
         return progress
 
     def _choose_bf16(self, progress: Progress | None) -> Bf16Choice | None:
-        """Choose how bf16 products are computed, on one rank for all; None in fp32."""
+        """Choose how bf16 products are computed, on one rank for all; None for fp32."""
         training, recorded = self._job.training, None if progress is None else progress.bf16
         if training.precision != "bf16":
             return None
         folder = str(self._job.folder)
         return from_first(lambda: choose_bf16(training.bf16, recorded, self._device, folder))
 
-    def _counted(self, progress: Progress | None) -> Schedule:
-        """Return the schedule with its true length: counted once, on one rank; a checkpoint remembers it."""
+    def _fitted(self, progress: Progress | None) -> Schedule:
+        """Return the schedule at its true length, which is counted once, on one rank, and kept in checkpoints."""
         schedule = self._job.schedule
         if schedule.exact_epochs is None or schedule.fitted:
             return schedule
-        steps = None if progress is None else progress.last_stage_steps
+        steps = None if progress is None else progress.last_phase_steps
         if steps is None:
-            seed = self._job.training.seed
-            steps = from_first(lambda: fit(self._shards, schedule, seed).stages[-1].steps)
-        return schedule.with_last_stage(steps)
+            seed, window = self._job.training.seed, self._job.training.window_shards
+            steps = from_first(lambda: fit(self._shards, schedule, seed, window_shards=window).phases[-1].steps)
+        return schedule.with_last_phase(steps)
 
     def _load(self, name: str, progress: Progress) -> None:
-        """Take masters, moments and interventions from a checkpoint."""
+        """Load masters, moments and interventions from a checkpoint."""
         self._checkpoints.load(name, self._tensors())
         self.sharding.publish()
         self.optimizer.set_steps(progress.updates)
@@ -155,9 +156,9 @@ class Trainer:
         return named
 
     def run(self, stop_after_steps: int | None = None, stop: Callable[[], bool] = lambda: False) -> Outcome:
-        """Train to the schedule's end, or ``stop_after_steps`` more steps, and save where it stops.
+        """Train to the end of the schedule, or for ``stop_after_steps`` more steps, and save a checkpoint at the end.
 
-        ``stop`` is asked before each step; where any rank's says yes, all of them end there.
+        ``stop`` is called before each step; if it returns True on any rank, all ranks stop there.
 
         Raises:
             DivergedError: if a gradient is not finite.
@@ -180,11 +181,11 @@ class Trainer:
         return Outcome(self.step, self.finished, interrupted)
 
     def _start(self) -> dict[str, Any]:
-        """Return the first line of the log: what two trainings that are compared must share besides their settings."""
+        """Return the first line of the log: what comparable trainings must share in addition to their settings."""
         return {"kind": "start", "step": 0, "precision": self._job.training.precision, "bf16": self.bf16_mode}
 
     def _advance(self, log: Log | None, timings: Log | None, pace: Pace) -> None:
-        """Do one step with all that belongs to it."""
+        """Do one step, with its log lines, evaluation and checkpoint."""
         begun = self._clock()
         point = self._schedule.at_step(self.step, self.interventions)
         line = self._skip(point) if point.skipped else self._train(point)
@@ -201,23 +202,23 @@ class Trainer:
             losses = self._evaluate(point)
             self.screen.losses(f"held-out loss after step {self.step} ({point.name})", losses)
             if log is not None:
-                log.write({"kind": "held_out", "step": self.step, "stage": point.name, "domains": _table(losses)})
+                log.write({"kind": "held_out", "step": self.step, "phase": point.name, "domains": _table(losses)})
         if self.step % self._job.training.checkpoint_every_steps == 0:
             self._save()
 
     def _train(self, point: Point) -> dict[str, Any]:
-        """Train on one step's batch and give its line of the log."""
+        """Train on the batch of one step and return its line of the log."""
         rows = self._job.training.rows_per_micro_batch(point.context_tokens)
         parts = self._stream.rows_for(point.step, rows, self._rank, self._ranks)
         most = most_per_rank(point.rows, rows, self._ranks)
         batches = filled([self._stream.batch(point.step, part) for part in parts], most, point.context_tokens)
-        # Counted over all ranks before any backward, so that no gradient depends on how rows fell to ranks.
+        # Counted over all ranks before any backward pass, so that no gradient depends on which rank has which rows.
         count = max(1, target_count(batches, self._device))
         rope = rope_of(point.rope, self._job.model.head_width)
         tally = Tally(self._schedule.domains, self._device)
         for number, batch in enumerate(batches):
             self.sharding.begin(last=number == most - 1)
-            losses = losses_of(self.sharding.model, batch, rope, self._way, self._device)
+            losses = losses_of(self.sharding.model, batch, rope, self._backend, self._device)
             (losses.sum() / count).backward()  # type: ignore[no-untyped-call]
             tally.add(batch, losses)
         by_domain = tally.reduce()
@@ -229,12 +230,12 @@ class Trainer:
                 "Lower the learning rate in the recipe's schedule"
             )
         if point.step == 0:
-            self._judge_first_loss(mean_loss(by_domain))
+            self._report_first_loss(mean_loss(by_domain))
         return {
             "kind": "train",
             "step": point.step + 1,
             "tokens": point.tokens + point.batch_tokens,
-            "stage": point.name,
+            "phase": point.name,
             "context_tokens": point.context_tokens,
             "learning_rate": point.learning_rate,
             "loss": mean_loss(by_domain),
@@ -244,9 +245,9 @@ class Trainer:
 
     def _skip(self, point: Point) -> dict[str, Any]:
         tokens = point.tokens + point.batch_tokens
-        return {"kind": "skipped", "step": point.step + 1, "tokens": tokens, "stage": point.name}
+        return {"kind": "skipped", "step": point.step + 1, "tokens": tokens, "phase": point.name}
 
-    def _judge_first_loss(self, loss: float) -> None:
+    def _report_first_loss(self, loss: float) -> None:
         expected = math.log(self._job.vocabulary)
         if abs(loss - expected) <= _FIRST_LOSS_TOLERANCE:
             self.screen.say(
@@ -255,20 +256,20 @@ class Trainer:
         else:
             self.screen.say(
                 f"warning: first loss {loss:.4f} is far from ln(vocabulary) = {expected:.4f}: "
-                "look at model.init_std, and at whether the shards' tokens are those of this vocabulary"
+                "check model.init_std, and whether the tokens of the shards come from this vocabulary"
             )
 
     def _is_evaluation_due(self, point: Point) -> bool:
         if self._job.training.evaluate_tokens == 0:
             return False
         every = self._job.training.evaluate_every_steps
-        stage_ends = self.finished or self._schedule.at_step(self.step).stage != point.stage
-        return stage_ends or (every > 0 and self.step % every == 0)
+        phase_ends = self.finished or self._schedule.at_step(self.step).phase != point.phase
+        return phase_ends or (every > 0 and self.step % every == 0)
 
     def _evaluate(self, point: Point) -> Losses:
         rows = self._job.training.rows_per_micro_batch(point.context_tokens)
         rope = rope_of(point.rope, self._job.model.head_width)
-        losses = self._held_out(self.sharding.model, point.context_tokens, rows, rope, self._way)
+        losses = self._held_out(self.sharding.model, point.context_tokens, rows, rope, self._backend)
         self.sharding.publish()
         return losses
 
@@ -282,7 +283,7 @@ class Trainer:
             identity=self._job.identity,
             bf16=self.bf16_mode,
             interventions=[change.model_dump(mode="json") for change in self.interventions],
-            last_stage_steps=self._schedule.stages[-1].steps if self._schedule.fitted else None,
+            last_phase_steps=self._schedule.phases[-1].steps if self._schedule.fitted else None,
         )
         self._checkpoints.save(progress, self._tensors())
         self._saved_step = self.step

@@ -1,6 +1,6 @@
-"""A small Llama-style decoder: RMSNorm, rotary positions, SwiGLU, packed documents that do not see each other.
+"""A small Llama-style decoder: RMSNorm, rotary positions, SwiGLU, no attention between packed documents.
 
-Weights map one to one onto transformers' ``LlamaForCausalLM`` (``trainer/export.py``), which is the tests' oracle.
+Its weights map one to one to ``LlamaForCausalLM`` of transformers (``trainer/export.py``), which is the tests' oracle.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trainer.rope import Rope, rotate
 
 
 class Norm(nn.Module):
-    """Root-mean-square normalisation (arXiv 1910.07467) over the last axis, accumulated in fp32."""
+    """Root mean square normalisation (arXiv 1910.07467) over the last axis, accumulated in fp32."""
 
     def __init__(self, width: int, epsilon: float) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Norm(nn.Module):
 
 
 class Attention(nn.Module):
-    """Multi-head attention with fewer key and value heads where the settings say so."""
+    """Multi-head attention, with fewer key and value heads if the settings say so."""
 
     def __init__(self, settings: ModelSettings, *, emulate_bf16: bool) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Attention(nn.Module):
         self.output = Linear(queries, settings.width, emulate_bf16=emulate_bf16)
 
     def forward(self, states: Tensor, tables: tuple[Tensor, Tensor], layout: Layout) -> Tensor:
-        """Attend: (rows, context, width) in and out."""
+        """Attend; states and result have shape (rows, context, width)."""
         query, key, value = (
             project(states).unflatten(-1, (-1, self.head_width)) for project in (self.query, self.key, self.value)
         )
@@ -66,13 +66,13 @@ class FeedForward(nn.Module):
         self.down = Linear(settings.hidden_width, settings.width, emulate_bf16=emulate_bf16)
 
     def forward(self, states: Tensor) -> Tensor:
-        """Transform each token: (rows, context, width) in and out."""
+        """Transform each token; states and result have shape (rows, context, width)."""
         out: Tensor = self.down(F.silu(self.gate(states)) * self.up(states))
         return out
 
 
 class Block(nn.Module):
-    """One decoder layer, normalised before each half."""
+    """One decoder layer, with normalisation before each half."""
 
     def __init__(self, settings: ModelSettings, *, emulate_bf16: bool) -> None:
         super().__init__()
@@ -82,16 +82,16 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(settings, emulate_bf16=emulate_bf16)
 
     def forward(self, states: Tensor, tables: tuple[Tensor, Tensor], layout: Layout) -> Tensor:
-        """Pass (rows, context, width) through."""
+        """Apply the layer; states and result have shape (rows, context, width)."""
         states = states + self.attention(self.attention_norm(states), tables, layout)
         out: Tensor = states + self.feed_forward(self.feed_forward_norm(states))
         return out
 
 
 class Decoder(nn.Module):
-    """The whole model. Its forward takes as arguments what a schedule stage changes, so it holds no state.
+    """The whole model. What changes with the schedule's phases is an argument of its forward, so it holds no state.
 
-    With ``emulate_bf16``, every product of its bf16 tensors goes through fp32 (``trainer.bf16``).
+    With ``emulate_bf16``, every product of bf16 tensors is computed in fp32 (``trainer.bf16``).
     """
 
     def __init__(self, settings: ModelSettings, vocabulary: int, *, emulate_bf16: bool = False) -> None:
@@ -107,18 +107,18 @@ class Decoder(nn.Module):
     def forward(
         self, tokens: Tensor, positions: Tensor, layout: Layout, rope: Rope, targets: Tensor | None = None
     ) -> Tensor:
-        """Return logits or losses.
+        """Compute logits, or losses if ``targets`` are given.
 
         Args:
             tokens: int64 of shape (rows, context).
             positions: integers of shape (rows, context), from 0 in each document.
-            layout: the rows' documents.
-            rope: the stage's frequencies.
-            targets: int64 of shape (rows, context), ``IGNORE`` where nothing is to be predicted.
+            layout: the documents of the rows.
+            rope: frequencies of the current phase.
+            targets: int64 of shape (rows, context); ``IGNORE`` where nothing is to be predicted.
 
         Returns:
-            Without targets, logits of shape (rows, context, vocabulary) in the compute dtype; with targets, losses in
-            nats, fp32 of shape (rows, context), 0 where ignored.
+            Without targets, logits of shape (rows, context, vocabulary) in compute dtype. With targets, losses
+            in nats, fp32 of shape (rows, context), 0 where ignored.
         """
         states, tables = self.embedding(tokens), rope.tables(positions)
         for block in self.blocks:
@@ -127,7 +127,7 @@ class Decoder(nn.Module):
         if targets is None:
             logits: Tensor = self.head(states)
             return logits
-        # A copy, not a view: FSDP hangs its backward on what the root returns.
+        # A copy, not a view: FSDP attaches its backward hook to what the root returns.
         return self._losses(states.flatten(0, 1), targets.flatten()).view_as(targets).clone()
 
     def _losses(self, states: Tensor, targets: Tensor) -> Tensor:
@@ -142,10 +142,10 @@ class Decoder(nn.Module):
 
 
 def initial_weight(name: str, shape: torch.Size, settings: ModelSettings, seed: int) -> Tensor:
-    """Return the fp32 start value of a parameter: a function of its name and the seed alone, so equal on any ranks.
+    """Return the initial value of a parameter, in fp32: a function of name and seed, so it is the same on any ranks.
 
-    Norms start at one, everything else normal; what writes to the residual stream is scaled down by the number of its
-    additions, as in GPT-2.
+    Norms start at one, everything else is drawn from a normal distribution; as in GPT-2, matrices that write to the
+    residual stream are scaled down by the number of additions to it.
     """
     if len(shape) == 1:
         return torch.ones(shape)
@@ -158,5 +158,5 @@ def initial_weight(name: str, shape: torch.Size, settings: ModelSettings, seed: 
 
 
 def decays(name: str) -> bool:
-    """Return whether weight decay applies to a parameter: to matrices of blocks and head, not norms or embeddings."""
+    """Return whether weight decay applies: to the matrices of blocks and head, not to norms or embeddings."""
     return "norm" not in name and not name.startswith("embedding")

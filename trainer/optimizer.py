@@ -1,4 +1,4 @@
-"""AdamW on the rows that a rank owns, with the gradient clipped by its norm over all ranks."""
+"""AdamW on the rows that a rank owns, with gradients clipped by their norm over all ranks."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from trainer.model import decays
 
 
 class ShardedAdamW:
-    """Decoupled weight decay (arXiv 1711.05101) over fp32 masters, which it updates in place.
+    """AdamW (arXiv 1711.05101) over fp32 masters, which it updates in place.
 
-    Being elementwise it needs no other rank's rows; only the norm does.
+    The update is elementwise, so it needs no rows of other ranks; only the norm does.
     """
 
     def __init__(self, masters: Mapping[str, Tensor], settings: TrainSettings, group: dist.ProcessGroup | None) -> None:
-        """Take ``masters`` by name; ``group`` are the ranks that share them out, None where each holds all."""
+        """Take ``masters`` by name; ``group`` is the ranks that they are sharded over, None if each rank holds all."""
         self._clip_norm, self._group = settings.clip_norm, group
-        # They share the masters' memory.
+        # These share memory with the masters.
         self._parameters = {name: nn.Parameter(master) for name, master in masters.items()}
         self._moments = {name: (torch.zeros_like(m), torch.zeros_like(m)) for name, m in masters.items()}
         groups = [
@@ -39,7 +39,7 @@ class ShardedAdamW:
         self.set_steps(0)
 
     def set_steps(self, steps: int) -> None:
-        """Say how many updates the moments have seen, for their bias correction."""
+        """Set how many updates the moments have seen, for their bias correction."""
         self.steps = steps
         for name, parameter in self._parameters.items():
             first, second = self._moments[name]
@@ -47,8 +47,9 @@ class ShardedAdamW:
             self._adam.state[parameter] = {"step": count, "exp_avg": first, "exp_avg_sq": second}
 
     def moments(self) -> Iterator[tuple[str, Tensor, Tensor]]:
-        """Return (name, first, second moment), fp32 of the masters' shapes; load into them in place."""
-        return ((name, first, second) for name, (first, second) in self._moments.items())
+        """Yield (name, first moment, second moment), fp32 of the masters' shapes; to load them, write in place."""
+        for name, (first, second) in self._moments.items():
+            yield name, first, second
 
     def norm(self, gradients: Mapping[str, Tensor]) -> float:
         """Return the L2 norm of the whole gradient over all ranks, summed in float64."""
@@ -60,9 +61,9 @@ class ShardedAdamW:
 
     @torch.no_grad()
     def step(self, gradients: Mapping[str, Tensor], learning_rate: float) -> float:
-        """Update the masters by ``gradients``, which may be changed, and give their norm before clipping.
+        """Update the masters with ``gradients``, which may be modified, and return their norm before clipping.
 
-        A norm that is not finite updates nothing: the caller decides what to do.
+        If the norm is not finite, nothing is updated: the caller decides what to do.
         """
         norm = self.norm(gradients)
         if not math.isfinite(norm):
@@ -76,8 +77,3 @@ class ShardedAdamW:
         self.steps += 1
         self._adam.zero_grad(set_to_none=True)
         return norm
-
-    def held(self) -> Iterator[Tensor]:
-        """Yield the tensors that it holds."""
-        for first, second in self._moments.values():
-            yield from (first, second)

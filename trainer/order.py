@@ -1,4 +1,4 @@
-"""The order in which an epoch reads the documents of a domain: a pure function of seed, epoch and domain."""
+"""The order in which an epoch reads the documents of a domain: a pure function of seed, domain and epoch."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ Int64Array = npt.NDArray[np.int64]
 
 
 class DocumentOrder:
-    """Shards in permuted order, cut into windows of ``window_shards``; documents permuted inside each window.
+    """Shards in permuted order, cut into windows of ``window_shards``; documents are permuted within each window.
 
-    The whole domain is one window by default: a fully global order. Where shards are fetched from afar, a window is
-    what has to be at hand at once. Needs memory for the shards, none for the documents.
+    By default the whole domain is one window, which makes the order fully global. When shards are fetched from remote
+    storage, only the shards of a window have to be local at once. Memory grows with the shards, not with the documents.
 
     Args:
         shard_rows: int64 of shape (shards,): documents in each shard.
-        key: 64-bit key of the order; see ``epoch_key``.
-        window_shards: shards in a window, None for all.
+        key: 64-bit key of the order, from ``epoch_key``.
+        window_shards: shards per window; None for all.
     """
 
     def __init__(self, shard_rows: Int64Array, key: int, window_shards: int | None = None) -> None:
@@ -27,7 +27,7 @@ class DocumentOrder:
         window = min(window_shards or count, count) or 1
         self._shards = Permutation(count, derive_key("shards", key))(np.arange(count))
         rows = shard_rows[self._shards]
-        # Documents before each shard: in the domain's numbering, and in the permuted order of shards.
+        # Documents before each shard: in the numbering of the domain, and in the permuted order of shards.
         self._first = (np.cumsum(shard_rows) - shard_rows)[self._shards]
         self._before = np.concatenate([np.zeros(1, np.int64), np.cumsum(rows)])
         self._window_start = self._before[np.append(np.arange(0, count, window), count)]
@@ -35,13 +35,13 @@ class DocumentOrder:
         self.documents = int(self._before[-1])
 
     def __call__(self, start: int, stop: int) -> Int64Array:
-        """Return the documents at positions ``start`` to ``stop`` of the epoch, int64 of shape (stop - start,).
+        """Return the documents at positions ``start`` to ``stop`` (excluded), int64 of shape (stop - start,).
 
         Raises:
             IndexError: if the range reaches beyond the domain.
         """
         if not 0 <= start <= stop <= self.documents:
-            raise IndexError(f"positions {start} to {stop} are not within {self.documents} documents")
+            raise IndexError(f"positions {start} to {stop} are not within the {self.documents} documents")
         parts = [np.empty(0, np.int64)]
         while start < stop:
             window = int(np.searchsorted(self._window_start, start, side="right")) - 1
@@ -56,5 +56,5 @@ class DocumentOrder:
 
 
 def epoch_key(seed: int, domain: str, epoch: int) -> int:
-    """Return the key of a domain's order in an epoch. Other domains of a run do not change it."""
+    """Return the key of a domain's order in an epoch. It does not depend on the other domains of the run."""
     return derive_key("order", seed, domain, epoch)

@@ -1,4 +1,4 @@
-"""How fast a training goes, and so when it will end: for people only, never for what is computed."""
+"""How fast a training runs and when it will end: only for people, never for what is computed."""
 
 from __future__ import annotations
 
@@ -7,39 +7,39 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
-# The first step pays for warming up. An estimate needs a few more, or one that took long enough to be representative.
+# The first step includes warming up. An estimate needs a few more steps, or one that took long enough to be typical.
 _FIRST_STEPS: Final = 3
 _FIRST_SECONDS: Final = 10.0
 
 _NEAR_SECONDS: Final = 600.0
 
 _WINDOW_STEPS: Final = 200
-"""Steps that the pace is taken over: enough to smooth it, few enough that a stage with another context soon shows."""
+"""Steps over which the pace is measured: enough to smooth it, few enough to follow a new phase soon."""
 
 
 class Pace:
     """Seconds per token over the last steps, and the time left at that pace.
 
-    Evaluations and checkpoints between steps count in; what comes after the last step does not.
+    Evaluations and checkpoints between steps are included; what follows the last step is not.
     """
 
     def __init__(self, end_tokens: int, clock: Callable[[], float]) -> None:
-        """Begin to count.
+        """Start with no steps.
 
         Args:
-            end_tokens: row slots served when training ends.
-            clock: seconds, from any origin.
+            end_tokens: row slots served by the end of training.
+            clock: returns seconds from any origin.
         """
         self._end_tokens, self._clock = end_tokens, clock
         self._steps: deque[tuple[int, float]] = deque(maxlen=_WINDOW_STEPS + 1)
 
     def note(self, tokens: int) -> None:
-        """Note that a step has ended, with so many row slots served by now."""
+        """Record that a step has ended, with ``tokens`` row slots served so far."""
         self._steps.append((tokens, self._clock()))
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds until the end, None while too little was measured."""
+        """Seconds until the end; None while there are too few measurements."""
         if len(self._steps) < 2:
             return None
         (first_tokens, begun), (tokens, now) = self._steps[0], self._steps[-1]
@@ -50,7 +50,7 @@ class Pace:
 
 
 def shown_seconds(seconds: float) -> str:
-    """Return a duration for people, in its two largest units: ``45 s``, ``1 min 32 s``, ``3 h 5 min``, ``2 d 4 h``."""
+    """Format a duration in its two largest units: ``45 s``, ``1 min 32 s``, ``3 h 5 min``, ``2 d 4 h``."""
     whole = round(seconds)
     for size, unit, lesser_size, lesser in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s")):
         if whole >= size:
@@ -59,7 +59,7 @@ def shown_seconds(seconds: float) -> str:
 
 
 def shown_end(seconds: float, now: datetime) -> str:
-    """Return the time of day ``seconds`` after ``now``: with seconds where it is near, with its date if another day."""
+    """Format the time of day ``seconds`` after ``now``: with seconds if it is near, with the date if on another day."""
     end = now + timedelta(seconds=seconds)
     time = f"{end:%H:%M:%S}" if seconds < _NEAR_SECONDS else f"{end:%H:%M}"
     return time if end.date() == now.date() else f"{end:%Y-%m-%d} {time}"

@@ -1,7 +1,7 @@
-"""Packing spans of documents into rows of one context length. Reads lengths only, never tokens.
+"""Packing spans of documents into rows of one context length. Only lengths are read, never tokens.
 
-Best-fit decreasing (Ding et al., "Fewer truncations improve language modeling", arXiv 2404.10830): a document that fits
-into a row is never cut; a longer one is cut into whole rows and one remainder, which is packed like a short document.
+This is best-fit decreasing (Ding et al., "Fewer truncations improve language modeling", arXiv 2404.10830): a document
+that fits in a row is never cut; a longer one is cut into whole rows and a remainder, which is packed like a document.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _BIN_BITS: Final = 32
 
 @dataclass(frozen=True)
 class Spans:
-    """Consecutive tokens of documents, each array int64 of shape (spans,).
+    """Runs of consecutive tokens of documents; each array is int64 of shape (spans,).
 
     Attributes:
-        slot: which document, as an index into the group that is packed.
+        slot: the document, as an index into the group that is packed.
         start: first token in the document.
         length: number of tokens, at least 1.
     """
@@ -36,7 +36,7 @@ class Spans:
 
     @classmethod
     def whole(cls, lengths: Int64Array) -> Spans:
-        """Return the spans of whole documents of these lengths, int64 of shape (documents,)."""
+        """Return whole documents as spans, given their lengths, int64 of shape (documents,)."""
         return cls(np.arange(len(lengths)), np.zeros(len(lengths), np.int64), lengths)
 
     def take(self, index: npt.NDArray[np.intp] | slice) -> Spans:
@@ -44,7 +44,7 @@ class Spans:
         return Spans(self.slot[index], self.start[index], self.length[index])
 
     def merged(self) -> Spans:
-        """Return the same tokens in document order, with spans that touch joined into one."""
+        """Return the same tokens in document order, with adjacent spans joined."""
         if not len(self.slot):
             return self
         ordered = self.take(np.lexsort((self.start, self.slot)))
@@ -57,7 +57,7 @@ class Spans:
 
 @dataclass(frozen=True)
 class PackedRows:
-    """Rows of at most ``context_tokens``; row i is ``spans[offsets[i]:offsets[i + 1]]`` side by side."""
+    """Rows of at most ``context_tokens``: row i holds ``spans[offsets[i]:offsets[i + 1]]`` side by side."""
 
     context_tokens: int
     spans: Spans
@@ -69,7 +69,7 @@ class PackedRows:
         return len(self.offsets) - 1
 
     def after(self, row: int) -> Spans:
-        """Return the spans of this row and all later ones."""
+        """Return the spans of rows ``row`` and later."""
         return self.spans.take(slice(int(self.offsets[row]), None))
 
 
@@ -81,7 +81,7 @@ def pack(spans: Spans, context_tokens: int, key: int) -> PackedRows:
     place = np.empty(rows, np.int64)
     place[shuffled(rows, key)] = np.arange(rows)
     row = place[row]
-    # Stable, so that inside a row spans keep the group's (permuted) document order, whatever their lengths.
+    # Stable, so that within a row the spans keep the (permuted) document order of the group, whatever their lengths.
     order = np.argsort(row, kind="stable")
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(row, minlength=rows))])
     return PackedRows(context_tokens, pieces.take(order), offsets)
@@ -103,12 +103,12 @@ def _assign_rows(lengths: Int64Array, context_tokens: int) -> Int64Array:
     """Return the row of each piece by best-fit decreasing, int64 of shape (pieces,)."""
     order = np.argsort(-lengths, kind="stable")
     sizes = lengths[order]
-    # No two pieces above half a row share one, so these open a row each, in order and with rising room.
+    # No two pieces longer than half a row fit in one, so each opens a row, in order and with increasing room.
     large = int(np.searchsorted(-sizes, -(context_tokens // 2)))
     assigned = np.empty(len(sizes), np.int64)
     assigned[:large] = np.arange(large)
     room = context_tokens - sizes[:large]
-    # Room and row number of every row with room left, in one integer: one sorted list answers "the tightest that fits".
+    # Room and row number of each row with room left, in one integer: a sorted list of them finds the tightest fit.
     gaps: list[int] = ((room << _BIN_BITS) | np.arange(large))[room > 0].tolist()
     rows = large
     ends = np.append(np.flatnonzero(np.diff(sizes[large:])) + 1, len(sizes) - large) + large
@@ -117,7 +117,7 @@ def _assign_rows(lengths: Int64Array, context_tokens: int) -> Int64Array:
         size = int(sizes[at])
         least = size << _BIN_BITS
         while at < end:
-            # Best fit puts pieces of one size into the same row until none fits there, so they go together.
+            # Best fit puts pieces of the same size in one row until no more fit, so they are placed together.
             index = bisect_left(gaps, least)
             if index < len(gaps):
                 gap = gaps.pop(index)

@@ -1,9 +1,9 @@
-"""Who holds what: ZeRO stages 0 to 3 (arXiv 1910.02054) behind one face.
+"""Which rank holds what: ZeRO stages 0 to 3 (arXiv 1910.02054) behind one interface.
 
-Masters, gradients and moments are fp32 always; compute runs on a copy in bf16 or fp32. Stage 0 is ``replicate``, 2 and
-3 are FSDP2, which keeps or drops the gathered copy between forward and backward. Stage 1 is :class:`SharedUpdate`:
-whole copies and gradients on every rank, each updating its share. Under every stage a rank owns rows of each parameter
-(``Shard(0)``) or all of it, so checkpoints of one stage and number of ranks load under any other.
+Masters, gradients and moments are always fp32; compute uses a copy in bf16 or fp32. Stage 0 is ``replicate``; stages 2
+and 3 are FSDP2, which keeps or drops the gathered copy between forward and backward. Stage 1 is :class:`SharedUpdate`:
+whole copies and gradients on every rank, each of which updates its share. At every stage a rank owns rows of each
+parameter (``Shard(0)``) or all of it, so a checkpoint loads at any other stage and number of ranks.
 """
 
 from __future__ import annotations
@@ -22,31 +22,28 @@ from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distr
 from shards.training import ModelSettings, TrainSettings
 from trainer.model import Decoder, initial_weight
 
-# Elements in one collective of stage 1: 64 MB of fp32 keep the link busy and the extra copy small.
+# Elements per collective at stage 1: 64 MB of fp32 keep the link busy and the extra copy small.
 _BUCKET_ELEMENTS = 1 << 24
 
 
 class Sharding(Protocol):
-    """A model spread over ranks, and the fp32 tensors that this rank updates."""
+    """A model sharded over ranks, and the fp32 tensors that this rank updates."""
 
     model: Decoder
     mesh: DeviceMesh
     placements: tuple[Placement, ...]
     shapes: dict[str, torch.Size]
     masters: dict[str, Tensor]
-    """fp32, this rank's rows of each parameter by name; updated in place."""
+    """This rank's rows of each parameter, by name: fp32, updated in place."""
 
     def begin(self, last: bool) -> None:
-        """Say, before a micro-batch's forward, whether it is the step's last."""
+        """Announce a micro-batch before its forward, and whether it is the last of the step."""
 
     def gradients(self) -> dict[str, Tensor]:
-        """Return the gradients of ``masters`` after the last backward, once: fp32, summed over micro-batches, ranks."""
+        """Return the gradients of ``masters``, once after the last backward: fp32, summed over micro-batches, ranks."""
 
     def publish(self) -> None:
-        """Make the updated masters those that the next forward computes with, and forget the gradients."""
-
-    def copies(self) -> Iterator[Tensor]:
-        """Return the tensors held for compute at this moment, besides masters."""
+        """Make the next forward use the updated masters, and drop the gradients."""
 
 
 def shard(
@@ -57,7 +54,7 @@ def shard(
     *,
     emulate_bf16: bool = False,
 ) -> Sharding:
-    """Build the model on its ranks with its start values, one parameter in memory whole at a time (stage 1: all)."""
+    """Build the model with initial values; only one parameter at a time is whole in memory (at stage 1, all are)."""
     with torch.device("meta"):
         model = Decoder(settings, vocabulary, emulate_bf16=emulate_bf16)
     if training.zero == 1:
@@ -66,22 +63,22 @@ def shard(
 
 
 def distributed(sharding: Sharding, name: str, local: Tensor) -> DTensor:
-    """Return a rank's rows of something shaped as parameter ``name`` as part of the whole, sharing memory."""
+    """Return a rank's rows of a tensor shaped like parameter ``name`` as part of the whole, sharing memory."""
     shape = sharding.shapes[name]
     stride = torch.empty(shape, device="meta").stride()
     return DTensor.from_local(local, sharding.mesh, sharding.placements, run_check=False, shape=shape, stride=stride)
 
 
-def _starting(
+def _initial(
     name: str, shape: torch.Size, mesh: DeviceMesh, how: tuple[Placement, ...], model: ModelSettings, seed: int
 ) -> Tensor:
     whole = initial_weight(name, shape, model, seed).to(mesh.device_type)
-    # Without a source rank nothing is sent: every rank made the same tensor.
+    # Without a source rank nothing is sent: every rank has made the same tensor.
     return distribute_tensor(whole, mesh, how, src_data_rank=None).to_local()
 
 
 class Fsdp:
-    """Stages 0, 2 and 3 on FSDP2 and its sibling ``replicate``."""
+    """Stages 0, 2 and 3, with FSDP2 and its sibling ``replicate``."""
 
     def __init__(self, model: Decoder, training: TrainSettings, mesh: DeviceMesh) -> None:
         """Take a model on the meta device."""
@@ -95,11 +92,11 @@ class Fsdp:
             if training.zero == 0:
                 replicate(part, mesh=mesh, mp_policy=policy)
             else:
-                # The root's own parameters (embeddings) end the forward and begin the backward: keep them between.
+                # The root's own parameters (embeddings) end the forward and begin the backward: keep them in between.
                 keep = training.zero == 2 or part is self.model
                 fully_shard(part, mesh=mesh, mp_policy=policy, reshard_after_forward=not keep)
         for module in self._units():
-            # The loss is divided by the step's count of targets, so gradients are summed over ranks, never averaged.
+            # The loss is divided by the number of targets in the step: gradients are summed over ranks, not averaged.
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
         self.model.to_empty(device=mesh.device_type)
@@ -108,34 +105,30 @@ class Fsdp:
         self.placements = next(iter(self._parameters.values())).placements
         self.masters = {name: cast(DTensor, p.detach()).to_local() for name, p in self._parameters.items()}
         for name, master in self.masters.items():
-            master.copy_(_starting(name, self.shapes[name], mesh, self.placements, model.settings, training.seed))
+            master.copy_(_initial(name, self.shapes[name], mesh, self.placements, model.settings, training.seed))
 
     def _units(self) -> list[FSDPModule]:
         return [cast(FSDPModule, m) for m in self.model.modules() if isinstance(m, FSDPModule)]
 
     def begin(self, last: bool) -> None:
-        """Stage 0 reduces once, at the end; 2 and 3 reduce every micro-batch, so that no rank holds whole gradients."""
+        """Reduce once, at the end, at stage 0; every micro-batch at 2 and 3, where no rank may hold whole gradients."""
         if self._accumulates_whole:
             cast(FSDPModule, self.model).set_requires_gradient_sync(last)
 
     def gradients(self) -> dict[str, Tensor]:
-        """Return what FSDP reduced."""
+        """Return the gradients that FSDP reduced."""
         return {name: cast(DTensor, p.grad).to_local() for name, p in self._parameters.items()}
 
     def publish(self) -> None:
-        """Drop gathered copies, which an evaluation without backward leaves behind; the next forward gathers anew."""
+        """Drop gathered copies, which an evaluation without backward leaves behind; the next forward gathers again."""
         for parameter in self._parameters.values():
             parameter.grad = None
         for module in self._units():
             module.reshard()
 
-    def copies(self) -> Iterator[Tensor]:
-        """Return the gathered parameters."""
-        return (p for p in self.model.parameters() if not isinstance(p, DTensor))
-
 
 class SharedUpdate:
-    """Stage 1: parameters and gradients whole on every rank, masters and moments shared out by rows."""
+    """Stage 1: whole parameters and gradients on every rank, masters and moments sharded by rows."""
 
     def __init__(self, model: Decoder, training: TrainSettings, mesh: DeviceMesh) -> None:
         """Take a model on the meta device."""
@@ -149,7 +142,7 @@ class SharedUpdate:
         self._parameters = dict(self.model.named_parameters())
         self.shapes = {name: p.shape for name, p in self._parameters.items()}
         self.masters = {
-            name: _starting(name, shape, mesh, self.placements, model.settings, training.seed).clone()
+            name: _initial(name, shape, mesh, self.placements, model.settings, training.seed).clone()
             for name, shape in self.shapes.items()
         }
         self._sums: dict[str, Tensor] = {}
@@ -180,7 +173,7 @@ class SharedUpdate:
             yield bucket
 
     def _rows(self, name: str) -> int:
-        """Return the rows of a parameter on a rank, padding of the last ranks included."""
+        """Return the rows of a parameter per rank, including padding on the last ranks."""
         return -(-self.shapes[name][0] // self._ranks)
 
     def _padded(self, tensor: Tensor, rows: int) -> Tensor:
@@ -188,10 +181,10 @@ class SharedUpdate:
         return torch.cat((tensor, tensor.new_zeros(missing, *tensor.shape[1:]))) if missing else tensor
 
     def begin(self, last: bool) -> None:
-        """Nothing: gradients are summed over ranks when they are asked for."""
+        """Do nothing: gradients are summed over ranks when they are asked for."""
 
     def gradients(self) -> dict[str, Tensor]:
-        """Reduce the sums, bucket by bucket."""
+        """Return the sums over ranks, reduced bucket by bucket."""
         shares: dict[str, Tensor] = {}
         for bucket in self._buckets():
             whole = torch.cat(
@@ -218,7 +211,7 @@ class SharedUpdate:
 
     @torch.no_grad()
     def publish(self) -> None:
-        """Gather every rank's masters, cast to the compute type, into the whole copies."""
+        """Gather the masters of all ranks, cast to the dtype of compute, into the whole copies."""
         dtype = next(iter(self._parameters.values())).dtype
         for bucket in self._buckets():
             share = torch.cat([self._padded(self.masters[n], self._rows(n)).flatten() for n in bucket]).to(dtype)
@@ -230,11 +223,6 @@ class SharedUpdate:
                 rows = parts[:, offset : offset + size].reshape(-1, *shape[1:])
                 self._parameters[name].copy_(rows[: shape[0]])
                 offset += size
-
-    def copies(self) -> Iterator[Tensor]:
-        """Yield the whole parameters, and the sums of gradients beyond this rank's."""
-        yield from self._parameters.values()
-        yield from self._sums.values()
 
 
 def is_replicated(sharding: Sharding) -> bool:

@@ -1,4 +1,4 @@
-"""Stopping in order: a signal, or the end of whoever started the ranks, ends training after the step that it is in."""
+"""Orderly stops: a signal, or the death of the launcher, ends training after the current step."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from types import FrameType
 from typing import Final
 
 LAUNCHER: Final = "HEADRACE_LAUNCHER"
-"""Variable with the process id of who starts the ranks. A rank may look for its parent when that is gone already."""
+"""Variable with the process id of the launcher: a rank may look for its parent only after that has died."""
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _LOOK_SECONDS: Final = 0.5
 
 
 class Stop:
-    """Called, it tells whether training is to stop.
+    """Calling it returns whether training should stop.
 
-    Outside of :meth:`heeded` the signals, and the end of whoever started the ranks, end the process at once and in
-    silence: there is nothing to save, and a rank that waits in a collective for one that died would never come to look.
+    Outside of :meth:`deferred`, a signal or the death of the launcher ends the process at once and silently: there is
+    nothing to save, and a rank that waits in a collective for a dead one would never check.
     """
 
     def __init__(self) -> None:
-        self._asked = self._heeded = False
+        self._asked = self._deferred = False
         self._parent = int(os.environ.get(LAUNCHER, os.getppid()))
         threading.Thread(target=self._watch, daemon=True, name="headrace-launcher").start()
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_DFL)
 
     def __call__(self) -> bool:
-        """Return whether a signal came, or the process that started this one is gone."""
+        """Return whether a signal has arrived or the launcher has died."""
         return self._asked or os.getppid() != self._parent
 
     @contextmanager
-    def heeded(self) -> Iterator[None]:
-        """Take note of signals meanwhile, instead of ending."""
+    def deferred(self) -> Iterator[None]:
+        """Record signals in this context instead of ending at once."""
         for number in _SIGNALS:
             signal.signal(number, self._ask)
-        self._heeded = True
+        self._deferred = True
         yield
-        # A signal comes twice, from the terminal and from who started the ranks: the second must not cut the ending.
+        # A signal arrives twice, from the terminal and from the launcher: the second must not interrupt the ending.
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN if self._asked else signal.SIG_DFL)
 
@@ -51,7 +51,7 @@ class Stop:
         self._asked = True
 
     def _watch(self) -> None:
-        while not self._heeded:
+        while not self._deferred:
             if os.getppid() != self._parent:
                 os._exit(128 + signal.SIGTERM)
             time.sleep(_LOOK_SECONDS)

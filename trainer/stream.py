@@ -1,7 +1,7 @@
 """The training stream: the batches of a schedule, in an order that is a pure function of shards, schedule and seed.
 
-Cursors are global: the stream plans whole steps, lengths only, and each rank reads the tokens of its own rows. So what
-is served does not depend on the number of ranks, and a run resumes on another number of them from the same state.
+Cursors are global: the stream plans whole steps from lengths, and each rank reads the tokens of its own rows. So what
+is served does not depend on the number of ranks, and a run can resume from the same state on any number of them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _StreamState(pydantic.BaseModel):
     schedule: str
     shards: str
     step: int
-    # Per domain: served, epoch, start, count, packings; a list, because a checkpoint's state stays under 1 kB.
+    # Per domain: served, epoch, start, count, packings; a list without names, to keep the state under 1 kB.
     domains: dict[str, tuple[int, int, int, int, list[tuple[int, int]]]]
 
 
@@ -36,14 +36,14 @@ class Stream:
     """Serves the steps of a schedule from shards.
 
     Args:
-        shards: the shards of a run; only their ``train`` split is served.
-        schedule: resolved on these shards. One with ``exact_epochs`` has to be fitted first: see ``fit``.
-        seed: of the order of documents and rows.
-        window_shards: shards whose documents are permuted together, None for all; see ``DocumentOrder``.
-        state: what ``state()`` gave, to stand where it was taken, at once: one group per domain is rebuilt.
+        shards: the shards of a run; only their ``train`` subset is served.
+        schedule: resolved on these shards. One with ``exact_epochs`` must be fitted first: see ``fit``.
+        seed: seed of the order of documents and rows.
+        window_shards: shards whose documents are permuted together; None for all. See ``DocumentOrder``.
+        state: result of ``state()``, to continue from there; only one group per domain is rebuilt.
 
     Raises:
-        UserError: if the schedule was resolved on other shards or is not fitted, or the state is of another run.
+        UserError: if the schedule was resolved on other shards or is not fitted, or the state is from another run.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Stream:
         check_resolved_on(schedule, shards)
         if schedule.exact_epochs and not schedule.fitted:
             raise UserError(
-                "the schedule serves exact epochs, but its last stage is not counted yet",
+                "the schedule serves exact epochs, but its last phase has not been counted yet",
                 place="schedule.exact_epochs",
                 remedy="Pass it through trainer.stream.fit",
             )
@@ -71,17 +71,17 @@ class Stream:
         }
         self._planned: tuple[int, StepPlan] | None = None
         if state is None:
-            self._stand(0, {})
+            self._move_to(0, {})
         else:
             self._resume(state)
 
     @property
     def step(self) -> int:
-        """The next step, over all stages."""
+        """The next step, counted over all phases."""
         return self._step
 
     def state(self) -> dict[str, Any]:
-        """Return where it stands, before step ``step``, as plain values for JSON: some hundred bytes."""
+        """Return the state before step ``step``, as plain values for JSON: a few hundred bytes."""
         domains = {}
         for name, cursor, served in zip(self.schedule.domains, self._cursors, self._mixer.served, strict=True):
             now = cursor.state
@@ -90,43 +90,43 @@ class Stream:
         return state.model_dump(mode="json")
 
     def seek(self, step: int) -> None:
-        """Go to a step by planning all that lies before it; from the beginning, where it lies behind.
+        """Go to a step by planning everything before it, from the beginning if the step has already passed.
 
-        Takes time in proportion to the rows between (no token is read); a stream made from a state does not.
+        Takes time proportional to the rows in between, though no token is read; a stream built from a state does not.
 
         Raises:
-            ValueError: if the schedule has no such step and does not end there.
+            ValueError: if the schedule does not have this step or end before it.
         """
         if not 0 <= step <= self.schedule.steps:
-            raise ValueError(f"step {step} is not within 0 and {self.schedule.steps}")
+            raise ValueError(f"step {step} is not between 0 and {self.schedule.steps}")
         if step < self._step:
-            self._stand(0, {})
+            self._move_to(0, {})
         while self._step < step:
             self._next()
 
     def plan(self, step: int) -> StepPlan:
-        """Return the plan of a step, all ranks' rows; the stream then stands after it.
+        """Return the plan of a step, with the rows of all ranks, and move to the step after it.
 
         Raises:
-            ValueError: if the schedule has no such step.
+            ValueError: if the schedule does not have this step.
         """
         if self._planned is None or self._planned[0] != step:
             if not 0 <= step < self.schedule.steps:
-                raise ValueError(f"the schedule has {self.schedule.steps} steps, so none {step}")
+                raise ValueError(f"the schedule has {self.schedule.steps} steps, so no step {step}")
             self.seek(step)
             self._planned = step, self._next()
         return self._planned[1]
 
     def batch(self, step: int, rows: slice = slice(None)) -> Batch:
-        """Read some consecutive rows of a step, all of them by default."""
+        """Read consecutive rows of a step, by default all of them."""
         return assemble(self.shards, self.plan(step).part(rows))
 
-    def rows_for(self, step: int, micro_batch_rows: int, rank: int = 0, world: int = 1) -> list[slice]:
-        """Plan a step and give a rank's micro-batches in it; see ``trainer.batch.micro_batches``.
+    def rows_for(self, step: int, micro_batch_rows: int, rank: int, ranks: int) -> list[slice]:
+        """Plan a step and return the micro-batches of a rank in it; see ``trainer.batch.micro_batches``.
 
-        A rank that has none in this step stands after it all the same.
+        The stream moves on even if the rank has none.
         """
-        return micro_batches(self.plan(step).rows, micro_batch_rows, rank, world)
+        return micro_batches(self.plan(step).rows, micro_batch_rows, rank, ranks)
 
     def _resume(self, state: Mapping[str, Any]) -> None:
         try:
@@ -135,27 +135,27 @@ class Stream:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
             raise UserError(
-                f"this is not a stream's state: {where}: {first['msg']}",
+                f"this is not the state of a stream: {where}: {first['msg']}",
                 place="checkpoint",
-                remedy="Remove this checkpoint: an older one is gone on from, or training starts anew",
+                remedy="Remove this checkpoint, to resume from an older one or to start again",
             ) from None
         for name, here in self._identity.items():
             if (there := getattr(parsed, name)) != here:
                 raise UserError(
-                    f"the checkpoint was taken with {name} {there}, this run has {here}",
+                    f"the checkpoint was written with {name} {there}, but this run has {here}",
                     place="checkpoint",
-                    remedy="Resume on what it was taken with, or start a new run from its weights",
+                    remedy="Resume with what it was written with, or start again",
                 )
-        self._stand(parsed.step, parsed.domains)
+        self._move_to(parsed.step, parsed.domains)
 
-    def _stand(self, step: int, domains: Mapping[str, tuple[int, int, int, int, list[tuple[int, int]]]]) -> None:
+    def _move_to(self, step: int, domains: Mapping[str, tuple[int, int, int, int, list[tuple[int, int]]]]) -> None:
         self._step = step
         self._planned = None
         self._cursors = []
         served = []
         for name in self.schedule.domains:
-            given, epoch, start, count, packings = domains.get(name, (0, 0, 0, 0, []))
-            served.append(given)
+            row_slots, epoch, start, count, packings = domains.get(name, (0, 0, 0, 0, []))
+            served.append(row_slots)
             self._cursors.append(
                 Cursor(
                     self.shards,
@@ -200,33 +200,33 @@ class Stream:
 
     @property
     def done(self) -> bool:
-        """True if every domain served its exact epochs; never without ``exact_epochs``."""
+        """True if every domain has served its exact epochs; never True without ``exact_epochs``."""
         return all(cursor.done for cursor in self._cursors)
 
 
 def fit(shards: ShardSet, schedule: Schedule, seed: int, *, window_shards: int | None = None) -> Schedule:
-    """Return an ``exact_epochs`` schedule its true length, by planning it; any other schedule as it is.
+    """Return a schedule with ``exact_epochs`` at its true length, found by planning it; any other schedule unchanged.
 
-    Rows hold padding, so an epoch takes more row slots than it has tokens, and how many depends on where the context
-    changes. All stages but the last keep their tokens; the last takes the rows that are left, so that its learning
-    rate ends where the documents do. Only the last step may hold rows that are all padding. Reads lengths only.
+    Rows hold padding, so an epoch takes more row slots than it has tokens; how many depends on where the context
+    changes. All phases except the last keep their tokens; the last takes the remaining rows, so that its learning rate
+    ends where the documents do. Only the last step may have rows that are all padding. Only lengths are read.
 
     Raises:
-        UserError: if the stages before the last leave nothing for it.
+        UserError: if the phases before the last leave nothing for it.
     """
     if not schedule.exact_epochs or schedule.fitted:
         return schedule
-    stream = Stream(shards, schedule.with_last_stage(1 << 40), seed, window_shards=window_shards)
-    before = sum(stage.steps for stage in schedule.stages[:-1])
+    stream = Stream(shards, schedule.with_last_phase(1 << 40), seed, window_shards=window_shards)
+    before = sum(phase.steps for phase in schedule.phases[:-1])
     while not stream.done:
         stream.seek(stream.step + 1)
     if stream.step <= before:
         raise UserError(
-            f"the stages before {schedule.stages[-1].name!r} take all documents",
-            place="schedule.stages",
+            f"the phases before {schedule.phases[-1].name!r} use up all documents",
+            place="schedule.phases",
             remedy="Give them smaller shares, or smaller batches",
         )
-    return schedule.with_last_stage(stream.step - before)
+    return schedule.with_last_phase(stream.step - before)
 
 
 def check_resolved_on(schedule: Schedule, shards: ShardSet) -> None:
@@ -239,7 +239,7 @@ def check_resolved_on(schedule: Schedule, shards: ShardSet) -> None:
     said = dict(zip(schedule.domains, schedule.tokens_per_domain, strict=True))
     if have != said:
         raise UserError(
-            f"the schedule was resolved on other shards: it counts {said}, they hold {have}",
+            f"the schedule was resolved on other shards: it counts {said}, but these hold {have}",
             place=str(shards.folder),
             remedy="Resolve it again on these shards",
         )

@@ -1,7 +1,7 @@
-"""One rank of a training, as ``headrace train`` or ``torchrun --nproc-per-node N -m trainer DIR`` starts it.
+"""One rank of a training, started by ``headrace train`` or by ``torchrun --nproc-per-node N -m trainer DIR``.
 
-Exit codes: 0 for success, 1 for a failure, 2 for a mistake of the user's, which rank 0 prints, 3 where it could not
-join the other ranks, 130 where a signal ended it: after the step that it was in, with a checkpoint.
+Exit codes: 0 for success, 1 for a failure, 2 for a user error, which rank 0 prints, 3 if it cannot join the other
+ranks, 130 if a signal stopped it, after the current step and with a checkpoint.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from trainer.stop import LAUNCHER, Stop
 
 
 class RendezvousFailedError(RuntimeError):
-    """This rank could not join the others."""
+    """This rank cannot join the others."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Train in the folder that the arguments name, and give the exit code."""
+    """Train in the folder given by the arguments, and return the exit code."""
     parser = argparse.ArgumentParser(prog="trainer", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--fresh", action="store_true", help="remove checkpoints and start again")
-    parser.add_argument("--stop-after-steps", type=int, default=None, help="save and stop after so many steps")
-    parser.add_argument("--no-verify", dest="verify", action="store_false", help="do not read all shards beforehand")
+    parser.add_argument("--stop-after-steps", type=int, default=None, help="save and stop after this many steps")
+    parser.add_argument("--no-verify", dest="verify", action="store_false", help="do not check the shards' bytes first")
     options = parser.parse_args(arguments)
     first = os.environ.get("RANK", "0") == "0"
     folder, stop = options.folder, Stop()
-    # Held by a rank and not by who started it: ranks outlive a launcher that is killed, by a step and a checkpoint.
+    # Held by a rank, not by the launcher: ranks outlive a killed launcher by a step and a checkpoint.
     holding = locked(folder / LOCK_FILE, str(folder)) if first else nullcontext()
     try:
         with holding, _ranks() as mesh:
-            # Read when all have met, and so under the lock: curation cannot be changing it.
+            # Read after all ranks have joined, and so under the lock: curation cannot be changing it.
             job = Job.load(folder)
             if options.verify:
                 _verify(job, time.perf_counter)
@@ -68,7 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"error: {error}", file=sys.stderr, flush=True)
         return RENDEZVOUS_FAILED
     except RuntimeError:
-        # A collective failed because the signal ended another rank, which did not heed it yet or no longer.
+        # A collective failed because the signal ended another rank, which was not deferring it at that moment.
         if not stop():
             raise
         return INTERRUPTED
@@ -76,9 +76,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def train(job: Job, mesh: DeviceMesh, stop: Stop, *, fresh: bool = False, stop_after_steps: int | None = None) -> bool:
-    """Train on this rank to the end, or some steps further, and export the weights at the end.
+    """Train on this rank to the end, or for some steps, and export the weights at the end.
 
-    Gives True where a signal ended it before.
+    Returns:
+        True if a signal stopped training before its end.
     """
     trainer = Trainer(job, mesh, time.perf_counter, fresh=fresh)
     parameters = job.model.parameters(job.vocabulary)
@@ -86,18 +87,18 @@ def train(job: Job, mesh: DeviceMesh, stop: Stop, *, fresh: bool = False, stop_a
     each = job.training.bytes_per_parameter(ranks)
     trainer.screen.say(
         f"{parameters:,} parameters, {job.training.precision} with ZeRO {job.training.zero} on {ranks} rank(s): "
-        f"{each:.1f} bytes a parameter on each rank, {each * parameters / 2**20:,.0f} MiB"
+        f"{each:.1f} bytes per parameter on each rank, {each * parameters / 2**20:,.0f} MiB"
     )
     if trainer.bf16 is not None:
         trainer.screen.say(trainer.bf16.line)
-    # All begin to heed signals at one moment: a rank that does not yet is ended by one, and the others wait for it.
+    # All ranks begin to defer signals together: one that does not yet would be ended, while the others wait for it.
     dist.barrier()
-    with stop.heeded():
+    with stop.deferred():
         outcome = trainer.run(stop_after_steps, stop)
     if not outcome.finished:
         trainer.screen.say(f"stopped after step {outcome.step}; resume with: headrace train {job.folder}")
         return outcome.interrupted
-    last = job.schedule.stages[-1]
+    last = job.schedule.phases[-1]
     end_of_text = ShardSet.open(job.folder / "shards").catalog.end_of_text
     config = transformers_config(job.model, job.vocabulary, last.rope, last.context_tokens, end_of_text)
     writes = mesh.get_rank() == 0
@@ -111,10 +112,10 @@ def train(job: Job, mesh: DeviceMesh, stop: Stop, *, fresh: bool = False, stop_a
 
 
 def _verify(job: Job, clock: Callable[[], float]) -> None:
-    """Read every byte of the shards before the first step, each rank its part.
+    """Check every byte of the shards before the first step; each rank reads its part.
 
     Raises:
-        IncompleteError: on all ranks, if one finds a file that is not what was written.
+        IncompleteError: on all ranks, if one of them finds a file that is not what was written.
     """
     begun = clock()
     shards = ShardSet.open(job.folder / "shards")
@@ -128,7 +129,7 @@ def _verify(job: Job, clock: Callable[[], float]) -> None:
 
 @contextmanager
 def _ranks() -> Iterator[DeviceMesh]:
-    """Join the other ranks that torchrun started; alone without it."""
+    """Join the other ranks that torchrun started; without torchrun, be the only one."""
     cuda = torch.cuda.is_available()
     if cuda:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
@@ -139,15 +140,15 @@ def _ranks() -> Iterator[DeviceMesh]:
     except (RuntimeError, ValueError) as error:
         raise _rendezvous_failed(error) from error
     yield init_device_mesh("cuda" if cuda else "cpu", (dist.get_world_size(),))
-    # Not after an error: the other ranks may be waiting in a collective, and this one has to end for them to be ended.
+    # Not after an error: other ranks may be waiting in a collective, and are ended only once this process has ended.
     dist.destroy_process_group()
 
 
 def _rendezvous_failed(error: Exception) -> RendezvousFailedError:
-    # torch appends a trace of its own, and gloo begins with a place in its source.
+    # torch appends its own trace, and gloo begins with a location in its source.
     said = re.sub(r"^\[enforce fail at [^\]]*\][^.]*\. ", "", str(error).strip().partition("\n")[0])
-    remedy = "See that MASTER_ADDR and MASTER_PORT lead to rank 0, and that GLOO_SOCKET_IFNAME is an interface here"
+    remedy = "Check that MASTER_ADDR and MASTER_PORT lead to rank 0, and that GLOO_SOCKET_IFNAME is an interface here"
     if "EADDRINUSE" in said or "address already in use" in said.lower():
-        remedy = "Another program uses this port: name another with MASTER_PORT"
+        remedy = "Another program uses this port: choose another with MASTER_PORT"
     where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
     return RendezvousFailedError(f"rank {os.environ['RANK']} cannot join the other ranks at {where} ({said}). {remedy}")

@@ -12,7 +12,9 @@ from apache_beam.metrics.metric import Metrics
 
 from pipelines.beam import coder
 from pipelines.beam.dofn import Step
-from stages.base import Stage, mark
+from pipelines.beam.isolation import mark
+from shards.schema import TEXT_COLUMNS
+from stages.base import Stage, live_mask
 
 coder.register()
 
@@ -36,6 +38,16 @@ class Apply(beam.PTransform[Any, Any]):
 class _Mark(Step):
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
+
+    def stage_name(self) -> str:
+        return self._stage.name
+
+    def size_of(self, batch: pa.RecordBatch) -> tuple[int, int]:
+        """Return how many rows the stage judges, and the bytes of their text and payload: it never sees the others."""
+        live = live_mask(self._stage, batch)
+        mask = pa.array(live)
+        columns = [batch.column(name) for name in TEXT_COLUMNS if name in batch.schema.names]
+        return int(live.sum()), sum(pc.sum(pc.binary_length(column).filter(mask)).as_py() or 0 for column in columns)
 
     def work(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         marked = mark(self._stage, batch)

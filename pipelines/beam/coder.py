@@ -25,7 +25,7 @@ class RecordBatchCoder(beam.coders.Coder):
             return reader.read_next_batch()
 
     def is_deterministic(self) -> bool:
-        """Tell Beam that equal batches need not have equal bytes: a batch is no key."""
+        """Tell Beam that equal batches need not have equal bytes: a batch is not a key."""
         return False
 
     def to_type_hint(self) -> Any:

@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
@@ -22,12 +24,16 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
-from pipelines.beam.base import Pass
+from pipelines.beam.attempts import run_until_done
+from pipelines.beam.base import BeamPass, Builder, Inputs
 from pipelines.beam.dofn import take_noted
 from pipelines.beam.options import BeamOptions
-from pipelines.workspace import Run
+from pipelines.beam.work_list import units_of, write_parts
+from pipelines.workspace import Job
+from shards.manifest import PassFolder
 
 POLL_SECONDS = 0.5
+POLL_SHARE = 10
 
 # Zero makes every element flush at once from the writer's own thread: a timer's flush without its lock loses data
 # (2.77).
@@ -35,15 +41,24 @@ worker_handlers.DATA_BUFFER_TIME_LIMIT_MS = 0
 
 
 class RunnerError(RuntimeError):
-    """A runner or a worker failed; finished units are kept and a restart goes on from them."""
+    """A runner or a worker failed; finished units are kept, and a restart resumes from them."""
+
+
+class WorkerDiedError(RunnerError):
+    """A local worker process ended before its work did."""
 
 
 class LocalRunner:
-    """N processes over the units of a pass, each with an in-memory FnApiRunner; with one, this process itself."""
+    """N processes over the units of a pass, each with an in-memory FnApiRunner.
 
-    def __init__(self, workers: int, options: Sequence[str] = ()) -> None:
-        """Take the number of processes, and Beam's options for every pipeline."""
-        self._workers, self._options = workers, tuple(options)
+    Args:
+        workers: processes; with one, pipelines run in this process itself.
+        options: Beam's, for every pipeline.
+        protects_driver: whether documents are never handed to native libraries in this process, but always in a worker.
+    """
+
+    def __init__(self, workers: int, options: Sequence[str] = (), *, protects_driver: bool = False) -> None:
+        self._workers, self._options, self._protects_driver = workers, tuple(options), protects_driver
         self._pool: ProcessPoolExecutor | None = None
 
     def __enter__(self) -> LocalRunner:
@@ -53,43 +68,56 @@ class LocalRunner:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
-    def run(self, work: Pass, run: Run, units: Sequence[str], poll: Callable[[], None]) -> None:
-        """Do the units, calling ``poll`` now and then.
+    def run(self, work: BeamPass, job: Job, inputs: Inputs, units: Sequence[str], poll: Callable[[], None]) -> None:
+        """Do the units, calling ``poll`` now and then; again those whose worker died, each call in a child process.
 
         Raises:
-            RunnerError: if a worker died.
+            RunnerError: if workers die and no unit is finished in between.
         """
+        folder = PassFolder(job.store, job.pass_name, job.digest, work.folders)
+        run_until_done(
+            lambda left: self._run_once(work, job, inputs, left, poll),
+            units,
+            lambda left: folder.survey().pending(left),
+            WorkerDiedError,
+        )
+
+    def _run_once(
+        self, work: BeamPass, job: Job, inputs: Inputs, units: Sequence[str], poll: Callable[[], None]
+    ) -> None:
         limit = work.units_per_pipeline or len(units)
         chunks = [units[start : start + limit] for start in range(0, len(units), limit)]
         if len(chunks) < self._workers and len(units) > 1:
             # Every worker its share, in turns: neighbours in size, so shares are about even.
             shares = [units[start :: self._workers] for start in range(self._workers)]
             chunks = [share for share in shares if share]
-        if self._workers == 1 or len(chunks) == 1:
+        parts = Pipeline.parts_of(work, job, inputs, units) if work.starts_from_all else None
+        pipelines = (Pipeline.of(work, job, inputs, chunk, parts) for chunk in chunks)
+        if (self._workers == 1 or len(chunks) == 1) and not (self._protects_driver and work.calls_native):
             with _polling(poll):
-                for chunk in chunks:
-                    run_in_memory(work, run, chunk, self._options)
+                for pipeline in pipelines:
+                    pipeline.run(self._options)
             return
-        self._run_in_pool(work, run, chunks, poll)
+        self._run_in_pool(list(pipelines), poll)
 
-    def _run_in_pool(self, work: Pass, run: Run, chunks: Sequence[Sequence[str]], poll: Callable[[], None]) -> None:
+    def _run_in_pool(self, pipelines: Sequence[Pipeline], poll: Callable[[], None]) -> None:
         if self._pool is None:
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(self._workers, mp_context=context, initializer=_be_a_worker)
         with _deaf_children():
-            waiting = {self._pool.submit(run_in_memory, work, run, chunk, self._options) for chunk in chunks}
+            waiting = {self._pool.submit(pipeline.run, self._options) for pipeline in pipelines}
+        look = _Look(poll)
         try:
             while waiting:
                 done, waiting = wait(waiting, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
                 for future in done:
                     future.result()
-                with contextlib.suppress(OSError):
-                    poll()
+                look()
         except BrokenProcessPool as error:
             self._pool = None
-            raise RunnerError(
-                f"a worker process died in pass {work.name} (out of memory, or killed); finished work is kept: "
-                "run the same command again, with fewer --workers if memory was short"
+            raise WorkerDiedError(
+                f"worker processes died in pass {pipelines[0].job.pass_name} (out of memory, or killed); finished work "
+                "is kept: run the same command again, with fewer --workers if memory was short"
             ) from error
         finally:
             for future in waiting:
@@ -117,6 +145,8 @@ def _be_a_worker() -> None:
     for name in ("OMP_NUM_THREADS", "RAYON_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ[name] = "1"
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    # A library's panic is one document's failure, and counted as such: where in the library is of no use to anyone.
+    os.environ["RUST_BACKTRACE"] = "0"
 
 
 def _end_with(parent: int) -> None:
@@ -126,17 +156,41 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def run_in_memory(work: Pass, run: Run, units: Sequence[str], options: Sequence[str] = ()) -> None:
-    """Do units in this process, in one pipeline."""
-    take_noted()
-    pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions(list(options)))
-    work.builder(run, units)(pipeline)
-    try:
-        pipeline.run().wait_until_finish()
-    except Exception:
-        if (noted := take_noted()) is not None:
-            raise noted from None
-        raise
+@dataclass(frozen=True)
+class Pipeline:
+    """A pipeline over some units of a pass, as another process can build and run it."""
+
+    job: Job
+    parts: Sequence[str]
+    add: Builder
+
+    @classmethod
+    def of(
+        cls, work: BeamPass, job: Job, inputs: Inputs, units: Sequence[str], parts: Sequence[str] | None = None
+    ) -> Pipeline:
+        """Return the pipeline over units, the list of whose work lies in ``parts``; without them, it is written."""
+        return cls(job, parts or cls.parts_of(work, job, inputs, units), work.builder(job, inputs, units))
+
+    @staticmethod
+    def parts_of(work: BeamPass, job: Job, inputs: Inputs, units: Sequence[str]) -> list[str]:
+        """Write the list of the units' work, and return where its parts lie."""
+        return write_parts(job.store, job.pass_name, work.roots(inputs, units))
+
+    def build(self, pipeline: Any) -> None:
+        """Add its transforms to a ``beam.Pipeline``."""
+        self.add(units_of(pipeline, self.job, self.parts))
+
+    def run(self, options: Sequence[str] = ()) -> None:
+        """Run it in this process, in memory."""
+        take_noted()
+        pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions(list(options)))
+        self.build(pipeline)
+        try:
+            pipeline.run().wait_until_finish()
+        except Exception:
+            if (noted := take_noted()) is not None:
+                raise noted from None
+            raise
 
 
 class BeamRunner:
@@ -151,7 +205,7 @@ class BeamRunner:
     def __exit__(self, *_: object) -> None:
         return
 
-    def run(self, work: Pass, run: Run, units: Sequence[str], poll: Callable[[], None]) -> None:
+    def run(self, work: BeamPass, job: Job, inputs: Inputs, units: Sequence[str], poll: Callable[[], None]) -> None:
         """Do the units in one pipeline.
 
         Raises:
@@ -159,7 +213,7 @@ class BeamRunner:
         """
         options = PipelineOptions([*self._options, f"--job_name=headrace-{work.name.replace('_', '-')}"])
         pipeline = beam.Pipeline(options=options)
-        work.builder(run, units)(pipeline)
+        Pipeline.of(work, job, inputs, units).build(pipeline)
         with _polling(poll):
             try:
                 state = pipeline.run().wait_until_finish()
@@ -173,16 +227,31 @@ class BeamRunner:
             raise RunnerError(f"the runner ended pass {work.name} as {state}; finished work is kept")
 
 
+class _Look:
+    """Calls ``poll``, and again only after ten times as long as that took: a listing may have a million names."""
+
+    def __init__(self, poll: Callable[[], None]) -> None:
+        self._poll, self._next = poll, 0.0
+
+    def __call__(self) -> None:
+        started = time.monotonic()
+        if started < self._next:
+            return
+        # Progress is no reason to stop work: a store that does not answer will be asked again.
+        with contextlib.suppress(OSError):
+            self._poll()
+        self._next = time.monotonic() + POLL_SHARE * (time.monotonic() - started)
+
+
 @contextlib.contextmanager
 def _polling(poll: Callable[[], None]) -> Iterator[None]:
     """Call ``poll`` from a thread while the body blocks."""
     stop = threading.Event()
+    look = _Look(poll)
 
     def loop() -> None:
         while not stop.wait(POLL_SECONDS):
-            # Progress is no reason to stop work: a store that does not answer will be asked again.
-            with contextlib.suppress(OSError):
-                poll()
+            look()
 
     thread = threading.Thread(target=loop, daemon=True, name="headrace-progress")
     thread.start()
@@ -196,5 +265,5 @@ def _polling(poll: Callable[[], None]) -> Iterator[None]:
 def make_runner(workers: int, options: BeamOptions | None) -> LocalRunner | BeamRunner:
     """Return the runner that a command line asks for: headrace's own, unless Beam's options name another."""
     if options is None:
-        return LocalRunner(workers)
+        return LocalRunner(workers, protects_driver=True)
     return LocalRunner(workers, options.arguments) if options.is_local else BeamRunner(options.arguments)

@@ -6,22 +6,36 @@ does not trust that: it fails loudly where the sequence is broken, and publishes
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
 
 from pipelines.beam import coder
 from pipelines.beam.dofn import Step
+from pipelines.beam.meter import SEQ, UNIT
 
 coder.register()
 
-_UNIT, _SEQ, _LAST = b"headrace.unit", b"headrace.seq", b"headrace.last"
+_LAST, _CLOSING = b"headrace.last", b"headrace.closing"
 
 
-def numbered(unit: str, batches: Iterable[pa.RecordBatch], empty: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a unit with their thread; ``empty`` stands for a unit without any."""
+def numbered(
+    unit: str,
+    batches: Iterable[pa.RecordBatch],
+    empty: pa.RecordBatch,
+    closing: Callable[[], Any] = lambda: None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a unit with their thread.
+
+    Args:
+        unit: the unit's name.
+        batches: its batches.
+        empty: stands for a unit without any.
+        closing: what the last batch is to carry to the writer (JSON-able), asked for when all have been taken.
+    """
     waiting: pa.RecordBatch | None = None
     seq = 0
     for batch in batches:
@@ -29,11 +43,12 @@ def numbered(unit: str, batches: Iterable[pa.RecordBatch], empty: pa.RecordBatch
             yield _threaded(waiting, unit, seq, last=False)
             seq += 1
         waiting = batch
-    yield _threaded(empty if waiting is None else waiting, unit, seq, last=True)
+    last = _threaded(empty if waiting is None else waiting, unit, seq, last=True)
+    yield last.replace_schema_metadata({**last.schema.metadata, _CLOSING: json.dumps(closing())})
 
 
 def _threaded(batch: pa.RecordBatch, unit: str, seq: int, *, last: bool) -> pa.RecordBatch:
-    return batch.replace_schema_metadata({_UNIT: unit, _SEQ: str(seq), _LAST: str(int(last))})
+    return batch.replace_schema_metadata({UNIT: unit, SEQ: str(seq), _LAST: str(int(last))})
 
 
 class UnitSink(ABC):
@@ -44,8 +59,12 @@ class UnitSink(ABC):
         """Take the next batch."""
 
     @abstractmethod
-    def commit(self) -> None:
-        """Publish the files, then the marker."""
+    def commit(self, closing: Any) -> None:
+        """Publish the files, then the marker.
+
+        Args:
+            closing: what the reader said last.
+        """
 
     @abstractmethod
     def abandon(self) -> None:
@@ -71,7 +90,7 @@ class UnitWriter(Step):
     def work(self, batch: pa.RecordBatch) -> Iterator[Any]:
         """Write a batch; on the last one, publish and mark."""
         metadata = batch.schema.metadata or {}
-        unit, seq, last = metadata[_UNIT].decode(), int(metadata[_SEQ]), metadata[_LAST] == b"1"
+        unit, seq, last = metadata[UNIT].decode(), int(metadata[SEQ]), metadata[_LAST] == b"1"
         if self._sink is None and seq == 0:
             self._sink, self._unit, self._next = self.open_sink(unit), unit, 0
         if self._sink is None or unit != self._unit or seq != self._next:
@@ -83,7 +102,7 @@ class UnitWriter(Step):
         self._sink.write(batch)
         self._next += 1
         if last:
-            self._sink.commit()
+            self._sink.commit(json.loads(metadata[_CLOSING]))
             self._give_up()
         yield from ()
 

@@ -135,11 +135,11 @@ def estimate(
 
 
 def _text_bytes(recipe: Recipe, plan: Plan) -> list[float]:
-    return [
-        source.size * TEXT_PER_BYTE[kind_of(source.path, recipe.sources[source.settings].format)]
-        for split in plan.splits
-        for source in split.sources
-    ]
+    """Return the bytes of text in the sources of each ``[[sources]]`` table."""
+    found = [0.0] * len(recipe.sources)
+    for path, size, position in plan.rows():
+        found[position] += size * TEXT_PER_BYTE[kind_of(path, recipe.sources[position].format)]
+    return found
 
 
 def kind_of(path: str, declared: str = "auto") -> str:
@@ -191,7 +191,7 @@ def _parameters(recipe: Recipe) -> int:
 def _training_bytes(recipe: Recipe, ranks: int) -> int:
     if recipe.training is None or recipe.schedule is None:
         return 0
-    contexts = [stage.context_tokens for stage in recipe.schedule.stages]
+    contexts = [phase.context_tokens for phase in recipe.schedule.phases]
     model, vocabulary = recipe.model or ModelSettings(), recipe.tokenizer.vocab_size
     return ranks * rank_bytes(model, recipe.training, vocabulary, contexts, ranks)
 

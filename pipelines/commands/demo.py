@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pipelines.demo.planted import Planted
-    from pipelines.workspace import Run
+    from pipelines.run import Run
 
 RECIPE = "demo.toml"
 LAST_STEPS = 8
-"""Steps at a stage's end whose losses are averaged: a single batch holds few documents of a domain."""
+"""Steps at a phase's end whose losses are averaged: a single batch holds few documents of a domain."""
 
 
 def demo(
@@ -155,23 +155,23 @@ def _log(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def losses(lines: Iterator[dict[str, Any]] | Sequence[dict[str, Any]]) -> list[tuple[str, Mapping[str, float]]]:
-    """Return (label, loss by domain) of a training log: first step, each stage's last steps, its held-out loss."""
+    """Return (label, loss by domain) of a training log: first step, each phase's last steps, its held-out loss."""
     rows: list[tuple[str, Mapping[str, float]]] = []
     trained: dict[str, list[dict[str, Any]]] = {}
     held: dict[str, Mapping[str, float]] = {}
     for line in lines:
         if line["kind"] == "train":
-            trained.setdefault(line["stage"], []).append(line)
+            trained.setdefault(line["phase"], []).append(line)
         elif line["kind"] == "held_out":
-            held[line["stage"]] = {domain: row["loss"] for domain, row in line["domains"].items()}
-    for stage, steps in trained.items():
+            held[line["phase"]] = {domain: row["loss"] for domain, row in line["domains"].items()}
+    for phase, steps in trained.items():
         if not rows:
             rows.append(("step 1", _mean(steps[:1])))
         last = steps[-LAST_STEPS:]
         context = last[-1]["context_tokens"]
-        rows.append((f"{stage} (context {context}), last {len(last)} steps", _mean(last)))
-        if stage in held:
-            rows.append((f"{stage}, held out", held[stage]))
+        rows.append((f"{phase} (context {context}), last {len(last)} steps", _mean(last)))
+        if phase in held:
+            rows.append((f"{phase}, held out", held[phase]))
     return rows
 
 
@@ -191,7 +191,7 @@ def _say_what_next(out: Path, recipe: Path, root: Path, seconds: float, trained:
 
     look = [
         (f"headrace inspect {root}", "the funnel, by language and domain"),
-        (f"headrace inspect {root} --samples gopher_quality_v1", "dropped pages, with the score that did it"),
+        (f"headrace inspect {root} --samples gopher_quality_v2", "dropped pages, with the score that did it"),
         (f"headrace inspect {root} --duplicates", "removed duplicates beside what was kept for them"),
         (f"headrace inspect {root} --trace web:0:5", "a training token back to its page and verdict"),
         (f"{root / 'recipe.json'}", "every setting, defaults spelled out"),

@@ -1,4 +1,4 @@
-"""``headrace inspect``: what a run kept and dropped, why, and the documents themselves."""
+"""``headrace inspect``: what a run kept and dropped, why, the documents themselves, and where the time went."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from pipelines.inspection.costs import PassCosts
     from pipelines.inspection.documents import Shown
-    from pipelines.workspace import Run
+    from pipelines.run import Run
 
 
 class Grouping(StrEnum):
@@ -40,24 +41,36 @@ def inspect(
         str | None,
         typer.Option(metavar="PLACE", help="Lead DOMAIN:DOCUMENT[:TOKEN], or a doc_id, back to source and verdict."),
     ] = None,
+    costs: Annotated[
+        bool, typer.Option("--costs", help="Show where the time went: CPU and memory by pass and stage.")
+    ] = False,
 ) -> None:
     """Show what each stage saw, kept, dropped and failed, tokens per domain, and samples to read."""
     from pipelines.driver import judged_run
 
+    spent = _costs(folder) if costs or as_json else []
+    if costs and not (by or samples or kept or duplicates or trace):
+        # Needs no verdicts, so that a run can be looked into while it works.
+        _show_costs(folder, spent, as_json)
+        return
     run, is_finished = judged_run(folder)
     readings = _read(run, samples, kept, number, seed, duplicates, trace)
     if as_json:
+        from pipelines.inspection.costs import costs_json
         from pipelines.inspection.funnel import report_json
 
         value = {
             "finished": is_finished,
             **report_json(run),
+            "costs": costs_json(spent),
             **{title: _plain(found) for title, found in readings.items()},
         }
         typer.echo(json.dumps(value, indent=1, ensure_ascii=False))
         return
     from pipelines.inspection.terminal import make_console
 
+    if costs:
+        _show_costs(folder, spent, as_json)
     console = make_console()
     if not is_finished:
         console.print("[yellow]This run is not finished:[/] its verdicts are all here, its shards are not.\n")
@@ -66,6 +79,50 @@ def inspect(
             _print_readings(console, place, found, chars)
     else:
         _print_report(console, run, by)
+
+
+def _costs(folder: str) -> list[PassCosts]:
+    from pipelines.driver import elapsed
+    from pipelines.inspection.costs import costs
+    from pipelines.passes.build import KINDS
+    from pipelines.workspace import Workspace
+
+    store = Workspace.open(folder).store
+    return costs(store, [kind.name for kind in KINDS], elapsed(store))
+
+
+def _show_costs(folder: str, passes: Sequence[PassCosts], as_json: bool) -> None:
+    if as_json:
+        from pipelines.inspection.costs import costs_json
+
+        typer.echo(json.dumps({"costs": costs_json(passes)}, indent=1, ensure_ascii=False))
+        return
+    from rich.text import Text
+
+    from pipelines.inspection import terminal
+
+    console = terminal.make_console()
+    if not passes:
+        said = f"No costs are recorded in {folder}: no unit is finished yet, or an older version wrote it."
+        console.print(Text(said), soft_wrap=True)
+        return
+    unicode, width = terminal.can_draw(console), console.width
+    console.print(terminal.costs_table("Where the time went", passes, unicode=unicode, width=width))
+    console.print()
+    console.print(terminal.units_table("Units", passes, unicode=unicode))
+    console.print()
+    note = _COSTS_NOTE
+    if any(stage.is_lower_bound for one in passes for stage in one.stages):
+        note += " Marked CPU lacks that of libraries' threads: the runner had several stages at work in a process."
+    if not all(one.is_peak_of_units for one in passes):
+        note += " A marked peak may be that of an earlier unit in the same process."
+    console.print(Text(note, style="dim"))
+
+
+_COSTS_NOTE = (
+    "Of the attempts that finished; what failed or was killed is not in it, nor Beam's start-up and shuffles. "
+    "Rows and MB are those that a stage worked on. Passes that are not listed have no unit, or no records."
+)
 
 
 def _read(
@@ -123,6 +180,8 @@ def _print_report(console: Console, run: Run, by: Grouping | None) -> None:
     for table in tables:
         console.print(table)
         console.print()
+    for line in terminal.left_out_lines(run.plan.left_out.to_pylist()):
+        console.print(line, soft_wrap=True)
 
 
 def _print_readings(console: Console, title: str, found: tuple[Mapping[str, Any], Sequence[Shown]], chars: int) -> None:
@@ -133,7 +192,7 @@ def _print_readings(console: Console, title: str, found: tuple[Mapping[str, Any]
     place, documents = found
     if place:
         console.print(Text("Token in the shards", style="bold"))
-        for key in ("domain", "split", "shard", "row", "token"):
+        for key in ("domain", "subset", "shard", "row", "token"):
             console.print(Text(f"  {key:<10} {clean(str(place[key]))}"), soft_wrap=True)
     heading = ""
     for one in documents:

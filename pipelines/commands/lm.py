@@ -98,7 +98,8 @@ class _Unpacked(io.RawIOBase):
     """A file's bytes, unpacked where they begin as gzip or zstd do, whatever its name says."""
 
     def __init__(self, path: Path, raw: BinaryIO) -> None:
-        from stages.readers.decompress import GZIP_MAGIC, ZSTD_MAGIC, Stream
+        from stages.readers.decompress import Stream
+        from stages.readers.members import GZIP_MAGIC, ZSTD_MAGIC
 
         begins = raw.read(4)
         raw.seek(0)
@@ -115,7 +116,7 @@ class _Unpacked(io.RawIOBase):
                 raise UserError(
                     f"the text cannot be unpacked: {stream.damage.detail}",
                     place=f"{self._path}, byte {stream.damage.offset}",
-                    remedy="Mend this file, or leave it out",
+                    remedy="Fix this file, or leave it out",
                 )
             return 0
         count = min(len(buffer), len(stream.data) - stream.pos)

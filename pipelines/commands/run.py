@@ -6,7 +6,6 @@ import importlib.util
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,7 +22,9 @@ if TYPE_CHECKING:
     from pipelines.capacity.estimate import Estimate
     from pipelines.capacity.machine import Machine
     from pipelines.plan import Plan
-    from pipelines.workspace import Run, Workspace
+    from pipelines.recipe import SourceSettings
+    from pipelines.run import Run
+    from pipelines.workspace import Workspace
 
 
 _ONE_PROCESS = (
@@ -48,7 +49,7 @@ def run(
     train: Annotated[bool, typer.Option("--train/--no-train", help="Train where the recipe has \\[training].")] = True,
     ranks: Annotated[int | None, typer.Option(min=1, help="Processes to train on.")] = None,
 ) -> None:
-    """Curate what a recipe names, and train on it. Finished work is kept: the same command goes on.
+    """Curate what a recipe names, and train on it. Finished work is kept: the same command resumes.
 
     What follows -- goes to Beam, so that another runner does the work: -- --runner=PrismRunner
     """
@@ -190,7 +191,7 @@ def train_command(folder: str, ranks: int | None) -> list[str]:
 
 
 def train_on(folder: str, ranks: int | None, *, to_stderr: bool = False) -> int:
-    """Train on a finished run and give the exit code."""
+    """Train on a finished run and return the exit code."""
     sys.stdout.flush()
     process = subprocess.Popen(train_command(folder, ranks), stdout=sys.stderr.fileno() if to_stderr else None)
     try:
@@ -213,6 +214,8 @@ def show_report(finished: Run, console: Console) -> None:
     tokens = funnel.tokens_by_domain(finished)
     console.print(terminal.tokens_table("Tokens in the shards", tokens, unicode=unicode))
     console.print()
+    for line in terminal.left_out_lines(finished.plan.left_out.to_pylist()):
+        console.print(line, soft_wrap=True)
 
 
 def show_plan(prepared: Prepared, console: Console, *, as_json: bool) -> None:
@@ -241,6 +244,8 @@ def show_plan(prepared: Prepared, console: Console, *, as_json: bool) -> None:
     console.print()
     for line in lines:
         console.print(Text(line), soft_wrap=True)
+    for left_out in terminal.left_out_lines(value["left_out"]):
+        console.print(left_out, soft_wrap=True)
     console.print(Text("Nothing was written."))
 
 
@@ -255,12 +260,14 @@ def plan_json(prepared: Prepared) -> dict[str, Any]:
     from pipelines.chain import stage_names
 
     recipe, needed = prepared.workspace.recipe, prepared.needed
-    planned = [source for split in prepared.plan.splits for source in split.sources]
-    schedule = recipe.schedule.stages if recipe.schedule else ()
+    plan = prepared.plan
+    totals = zip(recipe.sources, plan.totals(len(recipe.sources)), strict=True)
+    schedule = recipe.schedule.phases if recipe.schedule else ()
     return {
-        "sources": [_source_json(settings, position, planned) for position, settings in enumerate(recipe.sources)],
-        "splits": len(prepared.plan.splits),
-        "bytes": prepared.plan.size,
+        "sources": [_source_json(settings, files, size) for settings, (files, size) in totals],
+        "left_out": plan.left_out.to_pylist(),
+        "splits": len(plan.splits),
+        "bytes": plan.size,
         "chain": stage_names(recipe),
         "schedule": [f"{s.name}, context {s.context_tokens} tokens" for s in schedule] if prepared.trains else [],
         "workers": prepared.workers,
@@ -269,11 +276,11 @@ def plan_json(prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def _source_json(settings: Any, position: int, planned: Sequence[Any]) -> dict[str, Any]:
-    mine = [source for source in planned if source.settings == position]
+def _source_json(settings: SourceSettings, files: int, size: int) -> dict[str, Any]:
     return {
         "glob": list(settings.globs),
+        "list": list(settings.lists),
         "domain": settings.domain,
-        "files": len(mine),
-        "bytes": sum(source.size for source in mine),
+        "files": files,
+        "bytes": size,
     }

@@ -1,4 +1,4 @@
-"""``headrace stages``: what a recipe's chain can be made of."""
+"""``headrace stages``: the stages that a recipe may name."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import typer
 def stages(
     as_json: Annotated[bool, typer.Option("--json", help="Print plain JSON instead of a table.")] = False,
 ) -> None:
-    """List the stages that a recipe can name, with their reasons and parameters."""
-    from stages.registry import REGISTRY, stage_class
+    """List the stages that a recipe may name, with their reasons and parameters."""
+    from stages.failing import FAILURES
+    from stages.registry import recipe_stages, stage_class
 
-    found = [described(stage_class(name)) for name in REGISTRY]
+    found = [describe(stage_class(name)) for name in recipe_stages()]
     if as_json:
         typer.echo(json.dumps(found, indent=1, ensure_ascii=False))
         return
@@ -27,7 +28,7 @@ def stages(
     for stage in found:
         console.print(Text.assemble((stage["name"], "bold"), f"  {stage['summary']}"))
         _print_list(console, "drops", stage["reasons"])
-        _print_list(console, "fails", stage["failures"])
+        _print_list(console, "fails", [failure for failure in stage["failures"] if failure not in FAILURES])
         _print_list(console, "adds", stage["columns"])
         for name, parameter in stage["parameters"].items():
             default = f"= {json.dumps(parameter['default'])}" if "default" in parameter else "(required)"
@@ -35,6 +36,7 @@ def stages(
                 Text.assemble("    ", (name, "cyan"), f" {default}", (f"  {_short(parameter['type'])}", "dim"))
             )
         console.print()
+    console.print(Text(f"A document on which a stage breaks down fails in it, in any stage: {', '.join(FAILURES)}"))
 
 
 def _short(kind: str) -> str:
@@ -49,15 +51,17 @@ def _print_list(console: Any, label: str, names: list[str]) -> None:
         console.print(Text(f"  {label}: {', '.join(names)}"))
 
 
-def described(kind: Any) -> dict[str, Any]:
+def describe(kind: Any) -> dict[str, Any]:
     """Describe a stage's class: name, first line of its docstring, reasons, failures, new columns, parameters."""
+    from stages.base import failures_of
+
     summary = (kind.__doc__ or "").strip().split("\n", 1)[0].replace("``", "")
     columns = kind.columns if not isinstance(kind.columns, property) else {}
     return {
         "name": kind.name,
         "summary": summary,
         "reasons": list(kind.reasons),
-        "failures": list(kind.failures),
+        "failures": list(failures_of(kind)),
         "columns": sorted(columns),
         "parameters": _parameters(kind),
     }

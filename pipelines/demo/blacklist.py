@@ -30,7 +30,7 @@ BLACKLISTED: Final = {
 """Pages that the lists block, and for which reason."""
 
 NEAR_MISSES: Final = (
-    "https://notcasino-royal.example/history.html",  # ends alike, but is no subdomain
+    "https://notcasino-royal.example/history.html",  # ends alike, but is not a subdomain
     "https://casino-royal.example.org/about.html",  # begins alike
     "https://bets.example/statistics.html",  # the parent of a listed subdomain
     "http://freepages.example/~gardener/tools.html",  # another user of the same host

@@ -129,10 +129,10 @@ def _junk(crawl: Crawl, material: Material) -> None:
         crawl.plant("word salad", SHOP, generated.word_salad(rng, rare, 180), "perplexity_v1/too_chaotic")
         crawl.plant("stock phrases", TOWN, generated.notice(rng), "perplexity_v1/too_plain")
     for _ in range(3):
-        crawl.plant("keyword spam", SHOP, generated.keyword_spam(rng, 150), "gopher_repetition_v1")
-        crawl.plant("one sentence repeated", TOWN, generated.one_sentence(rng, 12), "gopher_repetition_v1")
-        crawl.plant("hashtags", SHOP, generated.hashtags(rng, 40), "gopher_quality_v1/hash_symbols")
-        crawl.plant("too short", TOWN, generated.stub(rng), "gopher_quality_v1/too_few_words")
+        crawl.plant("keyword spam", SHOP, generated.keyword_spam(rng, 150), "gopher_repetition_v2")
+        crawl.plant("one sentence repeated", TOWN, generated.one_sentence(rng, 12), "gopher_repetition_v2")
+        crawl.plant("hashtags", SHOP, generated.hashtags(rng, 40), "gopher_quality_v2/hash_symbols")
+        crawl.plant("too short", TOWN, generated.stub(rng), "gopher_quality_v2/too_few_words")
     for title in ("Home", "Privacy settings", "Search results"):
         url = crawl.address(TOWN, title, "pages")
         crawl.fetch(url, empty_page(TOWN, title, rng.sample(crawl.titles, 6)))

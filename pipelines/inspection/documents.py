@@ -17,12 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.inspection.verdicts import verdicts
-from pipelines.passes.keys import is_in, split_names
-from pipelines.plan import plan_of
+from pipelines.passes.keys import is_in
+from pipelines.run import Run
 from pipelines.tables import read_batches, read_table
-from pipelines.workspace import Run
 from shards.errors import UserError
 from shards.reader import ShardSet
+from shards.schema import split_doc_id
 from stages.text.hashing import splitmix64
 
 _NOT_SCORES = ("value", "jaccard")
@@ -63,11 +63,12 @@ def dropped_samples(run: Run, wanted: str, per_reason: int, seed: int) -> list[S
         UserError: if nothing was dropped under that name.
     """
     sampled = _sampled_texts(run)
+    drops = run.files("drops", "drops")
     names: set[str] = set()
     picked: list[tuple[tuple[str, str], tuple[bool, int], Shown]] = []
-    for split, table in zip(split_names(run), verdicts(run), strict=True):
+    for split, table in zip(drops, verdicts(run), strict=True):
         gone = table.filter(pc.is_valid(table.column("dropped_by")))
-        late = read_table(run.store, run.folder("drops").require(split).files["drops"], ["doc_id"])
+        late = read_table(run.store, drops[split], ["doc_id"])
         readable = np.union1d(late.column("doc_id").to_numpy(), np.fromiter(sampled, np.int64, len(sampled)))
         for stage, reason in _pairs(gone):
             names |= {stage, reason, f"{stage}/{reason}"}
@@ -106,7 +107,7 @@ def document(run: Run, doc_id: int) -> Shown:
         UserError: if the run has no such record.
     """
     split = _split_of(run, doc_id)
-    for name, table in zip(split_names(run), verdicts(run), strict=True):
+    for name, table in zip(run.files("drops", "drops"), verdicts(run), strict=True):
         if name == split and (rows := table.filter(pc.equal(table.column("doc_id"), doc_id)).to_pylist()):
             found = replace(_shown(run, rows[0]), text=_sampled_texts(run).get(doc_id))
             return _with_texts(run, [found])[0]
@@ -125,7 +126,7 @@ def traced(run: Run, place: str) -> tuple[dict[str, Any], Shown]:
     parts = place.split(":")
     if not all(part.isdecimal() for part in parts[1:] or parts) or len(parts) > 3:
         raise UserError(
-            f"{place!r} is no place in the run", remedy="Write DOMAIN:DOCUMENT, DOMAIN:DOCUMENT:TOKEN, or a doc_id"
+            f"{place!r} is not a valid location", remedy="Write DOMAIN:DOCUMENT, DOMAIN:DOCUMENT:TOKEN, or a doc_id"
         )
     if len(parts) == 1:
         return {}, document(run, int(place))
@@ -165,16 +166,15 @@ def _limited(picked: Iterable[tuple[tuple[str, str], Any, Shown]], limit: int) -
 
 
 def _shown(run: Run, row: Mapping[str, Any]) -> Shown:
-    sources = {source.index: source.path for split in plan_of(run).splits for source in split.sources}
     known = {name: row[name] for name in Shown.__dataclass_fields__ if name in row}
     scores = {k: v for k, v in row.items() if isinstance(v, float) and k not in _NOT_SCORES}
-    return Shown(**known, source=sources[row["source_index"]], scores=scores)
+    return Shown(**known, source=run.plan.path_of(row["source_index"]), scores=scores)
 
 
 def _sampled_texts(run: Run) -> dict[int, str]:
     texts: dict[int, str] = {}
-    for split in split_names(run):
-        table = read_table(run.store, run.folder("judge").require(split).files["samples"], ["doc_id", "text"])
+    for entry in run.files("judge", "samples").values():
+        table = read_table(run.store, entry, ["doc_id", "text"])
         texts |= dict(zip(table.column("doc_id").to_pylist(), table.column("text").to_pylist(), strict=True))
     return texts
 
@@ -199,8 +199,9 @@ def _texts(run: Run, wanted: Iterable[int]) -> dict[int, tuple[str | None, str |
     for doc_id in sorted(wanted):
         by_split.setdefault(_split_of(run, doc_id), []).append(doc_id)
     found: dict[int, tuple[str | None, str | None]] = {}
+    entries = run.files("judge", "documents")
     for split, ids in by_split.items():
-        for batch in read_batches(run.store, run.folder("judge").require(split).files["documents"]):
+        for batch in read_batches(run.store, entries[split]):
             mine = batch.filter(pa.array(is_in(batch.column("doc_id").to_numpy(), np.array(ids, np.int64))))
             for row in mine.select(["doc_id", "text", "url"]).to_pylist():
                 found[row["doc_id"]] = (row["text"], row["url"])
@@ -208,8 +209,7 @@ def _texts(run: Run, wanted: Iterable[int]) -> dict[int, tuple[str | None, str |
 
 
 def _split_of(run: Run, doc_id: int) -> str:
-    source = doc_id >> 32
-    for split in plan_of(run).splits:
-        if any(planned.index == source for planned in split.sources):
-            return split.name
-    raise UserError(f"the run has no source {source}, so no record {doc_id}", place=run.root)
+    source, _ = split_doc_id(doc_id)
+    if (split := run.plan.split_of(source)) is None:
+        raise UserError(f"the run has no source {source}, so no record {doc_id}", place=run.root)
+    return split

@@ -1,7 +1,7 @@
 """Drop statistics: what every stage saw, kept, dropped and failed, for the whole and by language and domain.
 
 They are a group-by over verdicts, so ``seen == kept + sum(dropped) + failed`` by construction and under any retry. The
-markers hold that group-by per split already; ``counts_from_tables`` does it again over the full tables, to check.
+manifests hold that group-by per split already; ``counts_from_tables`` does it again over the full tables, to check.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipelines.chain import EXACT_DEDUP, NEAR_DEDUP, stage_names
-from pipelines.inspection.verdicts import verdicts
-from pipelines.passes.keys import split_names
+from pipelines.chain import EXACT_DEDUP, NEAR_DEDUP, TOKENIZER, stage_names
+from pipelines.inspection.verdicts import failures, verdicts
+from pipelines.passes.drops import FATE
+from pipelines.run import Run
 from pipelines.tables import group_counts, read_table
-from pipelines.workspace import Run
 from shards.errors import IncompleteError
 
-_GROUPING = ["dropped_by", "reason", "failed", "language", "domain"]
+_GROUPING = list(FATE)
 
 
 class Fate(NamedTuple):
@@ -80,7 +80,12 @@ def report(run: Run) -> Report:
     Raises:
         IncompleteError: if the passes are not finished, or the recipe has changed since.
     """
-    return report_of(counts_from_markers(run), stage_names(run.recipe), run.root)
+    return report_of(counts_from_manifest(run), link_names(run), run.root)
+
+
+def link_names(run: Run) -> list[str]:
+    """Return the names of every link that a run's documents have come through so far, in order."""
+    return stage_names(run.recipe) + ([TOKENIZER] if run.has("write") else [])
 
 
 def report_of(counts: Mapping[Fate, int], names: Sequence[str], place: str = "") -> Report:
@@ -133,26 +138,24 @@ def _sorted(counts: Counter[str]) -> dict[str, int]:
     return {reason: rows for reason, rows in sorted(counts.items()) if rows}
 
 
-def counts_from_markers(run: Run) -> Counter[Fate]:
-    """Count the fates of all records from the statistics in the manifests of *judge* and *drops*."""
+def counts_from_manifest(run: Run) -> Counter[Fate]:
+    """Count the fates of all records from the manifests of *drops* and *write*."""
     counts: Counter[Fate] = Counter()
-    for unit in run.manifest("judge")["units"]:
-        _add(counts, unit["statistics"]["counts"])
-    for unit in run.manifest("drops")["units"]:
-        for row in unit["statistics"]["counts"]:
-            late = Fate(row["dropped_by"], row["reason"], False, row["language"], row["domain"])
-            counts[late] += row["rows"]
-            counts[late._replace(dropped_by=None, reason=None)] -= row["rows"]
+    _add(counts, run.manifest("drops").table("counts").to_pylist())
+    for row in failures(run).to_pylist():
+        kept = Fate(None, None, False, row["language"], row["domain"])
+        counts[kept] -= 1
+        counts[kept._replace(dropped_by=TOKENIZER, reason=row["reason"], failed=True)] += 1
     if min(counts.values(), default=0) < 0:
-        raise AssertionError("more documents were dropped late than the judges had kept")
-    return Counter({fate: rows for fate, rows in counts.items() if rows})
+        raise AssertionError("more documents failed in the tokeniser than were left")
+    return counts
 
 
 def counts_from_tables(tables: Iterable[pa.Table]) -> Counter[Fate]:
     """Count the same from verdict tables, as ``verdicts`` yields them: a row per record."""
     counts: Counter[Fate] = Counter()
     for table in tables:
-        _add(counts, group_counts(table.select(_GROUPING), _GROUPING))
+        _add(counts, group_counts(table.select(_GROUPING), _GROUPING).to_pylist())
     return counts
 
 
@@ -163,7 +166,7 @@ def _add(counts: Counter[Fate], rows: Iterable[Mapping[str, Any]]) -> None:
 
 def recounted(run: Run) -> Report:
     """Return the statistics again, by a group-by over every verdict of the run."""
-    return report_of(counts_from_tables(verdicts(run)), stage_names(run.recipe), run.root)
+    return report_of(counts_from_tables(verdicts(run)), link_names(run), run.root)
 
 
 @dataclass(frozen=True)
@@ -183,9 +186,7 @@ class Duplicates:
 def duplicates(run: Run) -> list[Duplicates]:
     """Count the removed duplicates and their witnesses, from the drop files."""
     columns = ["doc_id", "dropped_by", "witness"]
-    tables = [
-        read_table(run.store, run.folder("drops").require(split).files["drops"], columns) for split in split_names(run)
-    ]
+    tables = [read_table(run.store, entry, columns) for entry in run.files("drops", "drops").values()]
     if not tables:
         return []
     drops = pa.concat_tables(tables)
@@ -219,20 +220,19 @@ class Tokens:
     held_out_tokens: int = 0
 
 
-def _written(run: Run) -> list[dict[str, Any]]:
-    """Return the units of the write pass; none in a run that did not come so far."""
-    units: list[dict[str, Any]] = run.manifest("write")["units"] if "write" in dict(run.digests) else []
-    return units
+def _written(run: Run) -> list[Mapping[str, Any]]:
+    """Return the statistics of the write pass's units; none in a run that did not come so far."""
+    return [marker.statistics for marker in run.manifest("write").markers()] if run.has("write") else []
 
 
 def tokens_by_domain(run: Run) -> dict[str, Tokens]:
     """Return documents and tokens (end-of-text included) of each domain, training and held out, the names sorted."""
     found: dict[str, dict[str, int]] = {}
     for unit in _written(run):
-        for domain, splits in unit["statistics"]["shards"].items():
+        for domain, subsets in unit["shards"].items():
             into = found.setdefault(domain, dict.fromkeys(Tokens.__dataclass_fields__, 0))
-            for split, entries in splits.items():
-                prefix = "" if split == "train" else f"{split}_"
+            for subset, entries in subsets.items():
+                prefix = "" if subset == "train" else f"{subset}_"
                 into[f"{prefix}documents"] += sum(entry["rows"] for entry in entries)
                 into[f"{prefix}tokens"] += sum(entry["token_count"] for entry in entries)
     return {domain: Tokens(**found[domain]) for domain in sorted(found)}
@@ -242,7 +242,7 @@ def tokens_by_language(run: Run) -> dict[str, int]:
     """Return the tokens of each language, training and held out together, the names sorted."""
     counts: Counter[str] = Counter()
     for unit in _written(run):
-        for language, row in unit["statistics"]["languages"].items():
+        for language, row in unit["languages"].items():
             counts[language] += row["tokens"]
     return dict(sorted(counts.items()))
 
@@ -276,6 +276,7 @@ def report_json(run: Run) -> dict[str, Any]:
             for name, funnel in found.languages.items()
         },
         "duplicates": [vars(kind) for kind in duplicates(run)],
+        "left_out": run.plan.left_out.to_pylist(),
     }
 
 

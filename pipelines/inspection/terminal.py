@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
+    from pipelines.inspection.costs import PassCosts, StageCosts
     from pipelines.inspection.funnel import Duplicates, Funnel, StageCounts, Tokens
 
 BAR_CELLS: Final = 24
@@ -139,12 +140,74 @@ def duplicates_table(title: str, kinds: Sequence[Duplicates]) -> Table:
     return table
 
 
+def costs_table(title: str, passes: Sequence[PassCosts], *, unicode: bool = True, width: int = PLAIN_WIDTH) -> Table:
+    """Return where the time went: per pass and stage CPU-seconds with a bar of the run's, rows and bytes, and speeds.
+
+    CPU is a lower bound, and marked so, where a runner had several stages at work in one process: the threads of their
+    libraries are then nobody's. Wall time beyond CPU is what a stage has waited for, files above all; it is shown, as
+    rows and bytes are, where ``width`` has room for it.
+    """
+    is_wide = width >= WIDE
+    names = ("wall-s", "rows", "rows/CPU-s", "MB", "MB/CPU-s") if is_wide else ("rows/CPU-s", "MB/CPU-s")
+    table = _table(title, "", ("CPU-s", "right"), "", ("share", "right"), *((name, "right") for name in names))
+    total = sum(one.cpu_seconds for one in passes)
+
+    def row(name: Text, cpu: float, stages: Sequence[StageCosts], cells: Mapping[str, str]) -> None:
+        share = cpu / total if total else 0.0
+        drawn = Text(bar(share, BAR_CELLS if is_wide else BAR_CELLS // 2, unicode=unicode), style="magenta")
+        shown = (Text(cells.get(name, "")) for name in names)
+        least = ("≥ " if unicode else ">= ") if any(stage.is_lower_bound for stage in stages) else ""
+        table.add_row(name, Text(f"{least}{cpu:,.2f}"), drawn, Text(f"{share:.1%}", style="dim"), *shown)
+
+    for one in passes:
+        wall = sum(stage.wall_seconds for stage in one.stages)
+        is_single = len(one.stages) == 1
+        cells = _stage_cells(one.stages[0]) if is_single else {"wall-s": f"{wall:,.2f}"}
+        row(Text(clean(one.name), style="bold"), one.cpu_seconds, one.stages, cells)
+        for stage in one.stages if not is_single else ():
+            row(Text(f"  {clean(stage.name)}"), stage.cpu_seconds, [stage], _stage_cells(stage))
+    return table
+
+
+def _stage_cells(stage: StageCosts) -> dict[str, str]:
+    """Return what a stage's line says, by column; nothing of rows and bytes that it was not given in batches."""
+    size = stage.total.bytes / 1e6
+    row_speed, size_speed = stage.per_cpu_second(stage.rows), stage.per_cpu_second(size)
+    return {
+        "wall-s": f"{stage.wall_seconds:,.2f}",
+        "rows": f"{stage.rows:,}" if stage.rows else "",
+        "rows/CPU-s": f"{row_speed:,.0f}" if row_speed else "",
+        "MB": f"{size:,.1f}" if size else "",
+        "MB/CPU-s": f"{size_speed:,.1f}" if size_speed else "",
+    }
+
+
+def units_table(title: str, passes: Sequence[PassCosts], *, unicode: bool = True) -> Table:
+    """Return per pass its time on the driver's clock, its units, the slowest of them, and the peak of memory."""
+    columns = (("elapsed s", "right"), ("units", "right"), ("median CPU-s", "right"), ("most", "right"), "in unit")
+    table = _table(title, "", *columns, ("peak MB", "right"))
+    for one in passes:
+        elapsed = "" if one.elapsed_seconds is None else f"{one.elapsed_seconds:,.1f}"
+        slowest = (f"{one.slowest.cpu_seconds:,.2f}", clean(one.slowest.unit))
+        # Where the system does not let a process begin anew, it is the peak of all that its process did before.
+        most = "" if one.is_peak_of_units else "≤ " if unicode else "<= "
+        cells = (
+            elapsed,
+            f"{one.units:,}",
+            f"{one.median_cpu_seconds:,.2f}",
+            *slowest,
+            f"{most}{one.peak_bytes / 1e6:,.0f}",
+        )
+        table.add_row(Text(clean(one.name), style="bold"), *(Text(cell) for cell in cells))
+    return table
+
+
 def sources_table(title: str, sources: Sequence[Mapping[str, Any]]) -> Table:
     """Return the files that each source of a recipe names."""
     table = _table(title, "glob", "domain", ("files", "right"), ("bytes", "right"))
     for source in sources:
         numbers = (_number(source["files"]), _number(source["bytes"]))
-        table.add_row(Text(" ".join(source["glob"])), Text(source["domain"]), *numbers)
+        table.add_row(Text(" ".join([*source["glob"], *source["list"]])), Text(source["domain"]), *numbers)
     return table
 
 
@@ -162,3 +225,29 @@ def excerpt(text: str, limit_chars: int, *, indent: str = "    ") -> Text:
     shown = clean(text[: 4 * limit_chars])
     cut = shown if len(shown) <= limit_chars and len(text) <= 4 * limit_chars else shown[:limit_chars] + " …"
     return Text("\n".join(indent + line for line in cut.splitlines() if line.strip()))
+
+
+LEFT_OUT: Final[Mapping[str, tuple[str, str]]] = {
+    "missing": ("source is missing", "sources are missing"),
+    "dangling": ("link leads nowhere", "links lead nowhere"),
+    "special": ("name is not of a regular file", "names are not of regular files"),
+    "same_file": ("name is a second name of a file that is read", "names are second names of files that are read"),
+    "unnamed": ("source is no longer named by the recipe", "sources are no longer named by the recipe"),
+}
+"""What is said of one name that is not read, and of several, by why it is not."""
+
+
+def left_out_lines(rows: Sequence[Mapping[str, str]], most: int = 3) -> list[Text]:
+    """Return a line for each reason for which names are not read, with the first few of them.
+
+    Args:
+        rows: the plan's ``left_out``.
+        most: how many names to show of each reason.
+    """
+    lines = []
+    for why, (one, several) in LEFT_OUT.items():
+        names = [row["path"] for row in rows if row["why"] == why]
+        if names:
+            shown = ", ".join(clean(name) for name in names[:most]) + (", ..." if len(names) > most else "")
+            lines.append(Text(f"left out: {len(names):,} {one if len(names) == 1 else several} ({shown})"))
+    return lines

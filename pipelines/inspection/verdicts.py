@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.passes.drops import SCHEMA as DROPS
-from pipelines.passes.keys import split_names
+from pipelines.chain import TOKENIZER
+from pipelines.passes.drops import overlaid
+from pipelines.passes.write import FAILURES
+from pipelines.run import Run
 from pipelines.tables import read_table
-from pipelines.workspace import Run
 
 
 def verdicts(run: Run) -> Iterator[pa.Table]:
@@ -20,23 +20,23 @@ def verdicts(run: Run) -> Iterator[pa.Table]:
     Columns: those of ``shards.schema.DOCUMENT`` without text and payload, one per score, ``content_hash``,
     ``text_bytes``, ``witness`` (doc_id of the kept document for which a duplicate was dropped) and ``jaccard``.
     """
-    for split in split_names(run):
-        judged = read_table(run.store, run.folder("judge").require(split).files["verdicts"])
-        yield overlaid(judged, read_table(run.store, run.folder("drops").require(split).files["drops"]))
+    drops, failed = run.files("drops", "drops"), failures(run)
+    for split, judged in run.files("judge", "verdicts").items():
+        table = overlaid(read_table(run.store, judged), read_table(run.store, drops[split]))
+        table = run.labels.join(table, ["domain", "licence"])
+        yield _with_failures(table, failed) if failed.num_rows else table
 
 
-def overlaid(judged: pa.Table, drops: pa.Table) -> pa.Table:
-    """Return ``judged`` with the marks of ``drops``, whose documents no judge had dropped."""
-    place = pc.index_in(judged.column("doc_id"), value_set=drops.column("doc_id").combine_chunks())
+def failures(run: Run) -> pa.Table:
+    """Return the documents that could not be tokenised: doc_id, reason, detail, language, domain."""
+    return run.manifest("write").table("failures") if run.has("write") else FAILURES.empty_table()
+
+
+def _with_failures(verdicts: pa.Table, failed: pa.Table) -> pa.Table:
+    place = pc.index_in(verdicts.column("doc_id"), value_set=failed.column("doc_id").combine_chunks())
     late = pc.is_valid(place)
-    if int(np.asarray(late).sum()) != drops.num_rows:
-        raise AssertionError("a drop file names a document that its split does not have")
-    if judged.filter(late).column("dropped_by").null_count != drops.num_rows:
-        raise AssertionError("a drop file names a document that a judge had dropped already")
-    found = drops.take(place)
-    for name in ("dropped_by", "reason", "value"):
-        column = pc.if_else(late, found.column(name), judged.column(name))
-        judged = judged.set_column(judged.schema.get_field_index(name), judged.schema.field(name), column)
-    for name in ("witness", "jaccard"):
-        judged = judged.append_column(DROPS.field(name), found.column(name))
-    return judged
+    marks = {"dropped_by": pa.scalar(TOKENIZER), "reason": failed.column("reason").take(place), "failed": True}
+    for name, mark in (marks | {"detail": failed.column("detail").take(place)}).items():
+        column = pc.if_else(late, mark, verdicts.column(name))
+        verdicts = verdicts.set_column(verdicts.schema.get_field_index(name), verdicts.schema.field(name), column)
+    return verdicts

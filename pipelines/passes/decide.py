@@ -6,17 +6,21 @@ The documents themselves are not judged again: whoever reads keys or documents l
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.beam.base import DriverPass
-from pipelines.chain import PERPLEXITY
-from pipelines.workspace import Run
+from pipelines.beam.base import ALL, DriverPass, Inputs
+from pipelines.beam.work_list import Output, Unit
+from pipelines.tables import publish_table, read_table
+from pipelines.workspace import Job
+from shards.store import FileEntry, Store
 from stages.judges.perplexity import percentile_cuts
 
 Cuts = Mapping[str, tuple[float | None, float | None]]
@@ -25,46 +29,50 @@ Cuts = Mapping[str, tuple[float | None, float | None]]
 TOO_PLAIN = "too_plain"
 TOO_CHAOTIC = "too_chaotic"
 
+CUTS: Final = pa.schema([("language", pa.string()), ("low", pa.float64()), ("high", pa.float64())])
 
+
+@dataclass(frozen=True)
 class Decide(DriverPass):
-    """Percentile cuts of perplexity."""
+    """Percentile cuts of perplexity.
 
-    name = "decide"
-    upstream = ("judge",)
+    Attributes:
+        histograms: perplexities counted by split and language.
+        low_percentile: of each language, drop what is below; None for nothing.
+        high_percentile: of each language, drop what is above; None for nothing.
+    """
 
-    def section(self, run: Run) -> Any:
-        """The percentiles asked for."""
-        return percentiles(run)
+    name: ClassVar[str] = "decide"
 
-    def work(self, run: Run) -> None:
+    histograms: Output
+    low_percentile: float | None
+    high_percentile: float | None
+
+    def work(self, job: Job, inputs: Inputs) -> None:
         """Merge the histograms and cut."""
-        low, high = percentiles(run)
+        counted = inputs.table(self.histograms).group_by(["language", "bin"]).aggregate([("documents", "sum")])
         merged: dict[str, dict[int, int]] = {}
-        for unit in run.manifest("judge")["units"]:
-            for language, histogram in unit["statistics"]["perplexity"].items():
-                into = merged.setdefault(language, {})
-                for value, count in histogram.items():
-                    into[int(value)] = into.get(int(value), 0) + count
-        cuts: dict[str, list[float | None]] = {}
-        if low is not None or high is not None:
-            for language in sorted(merged):
-                bounds = percentile_cuts(merged[language], low or 0.0, 100.0 if high is None else high)
-                cuts[language] = [bounds[0] if low is not None else None, bounds[1] if high is not None else None]
-        run.commit(self.name, self.UNIT, {}, {"perplexity": cuts})
+        for row in counted.to_pylist():
+            merged.setdefault(row["language"], {})[row["bin"]] = row["documents_sum"]
+        low, high = self.low_percentile, self.high_percentile
+        rows = []
+        for language in sorted(merged):
+            bounds = percentile_cuts(merged[language], low or 0.0, 100.0 if high is None else high)
+            ends = (bounds[0] if low is not None else None, bounds[1] if high is not None else None)
+            rows.append({"language": language, "low": ends[0], "high": ends[1]})
+        entry = publish_table(job.store, pa.Table.from_pylist(rows, CUTS), self.name, "cuts")
+        job.commit(ALL, {"cuts": entry})
 
 
-def percentiles(run: Run) -> tuple[float | None, float | None]:
-    """Return the (low, high) percentiles that the recipe sets for perplexity, None where it sets none."""
-    for use in run.recipe.stages:
-        if use.use == PERPLEXITY:
-            return use.parameters.get("low_percentile"), use.parameters.get("high_percentile")
-    return None, None
+@functools.lru_cache(maxsize=1)
+def _cuts(root: str, entry: FileEntry) -> Cuts:
+    rows = read_table(Store(root, repairs=True), entry).to_pylist()
+    return {row["language"]: (row["low"], row["high"]) for row in rows}
 
 
-def cuts_of(run: Run) -> Cuts:
-    """Return the cuts of a run whose *decide* is finished."""
-    found = run.folder("decide").require(DriverPass.UNIT).statistics["perplexity"]
-    return {language: (bounds[0], bounds[1]) for language, bounds in found.items()}
+def cuts_in(store: Store, unit: Unit, cuts: Output | None) -> Cuts:
+    """Return the cuts that a unit is to respect, opened once per process; none where the recipe sets none."""
+    return _cuts(store.root, unit.file(cuts)) if cuts is not None else {}
 
 
 def cut_mask(table: pa.Table, cuts: Cuts) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:

@@ -1,25 +1,30 @@
 """*drops*: one drop file per split, of everything that was decided after judging: cuts, exact and near duplicates.
 
 An empty list is a file too; a missing file is an error, never 'nothing dropped'. The write pass and every report read
-the judge's verdicts with this laid over them.
+the judge's verdicts with this laid over them. The fates of all records are counted here, once.
 """
 
 from __future__ import annotations
 
-import functools
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from pipelines.beam.base import DriverPass, UnitPass
+from pipelines.beam.base import Inputs, UnitPass
+from pipelines.beam.work_list import Output, Unit
 from pipelines.chain import EXACT_DEDUP, EXACT_DUPLICATE, NEAR_DEDUP, NEAR_DUPLICATE, PERPLEXITY
-from pipelines.passes.decide import TOO_CHAOTIC, TOO_PLAIN, cut_mask, cuts_of
-from pipelines.passes.exact import exact_drops_of
-from pipelines.passes.keys import is_in, split_names
-from pipelines.tables import group_counts, publish_table, read_table, structured
-from pipelines.workspace import Run
+from pipelines.passes.decide import TOO_CHAOTIC, TOO_PLAIN, cut_mask, cuts_in
+from pipelines.passes.keys import is_in
+from pipelines.planning.labels import Labelling
+from pipelines.tables import group_counts, publish_table, read_table, shared_rows, shared_table
+from pipelines.workspace import Job
+from shards.store import Store
+from stages.dedup.exact import DROP
 from stages.dedup.near import REMOVAL
 
 SCHEMA = pa.schema(
@@ -32,53 +37,87 @@ SCHEMA = pa.schema(
         pa.field("jaccard", pa.float64()),
     ]
 )
+_CLUSTERS = pa.schema([("doc_id", pa.int64()), ("cluster_hash", pa.binary(16))])
 
 
+FATE: Final = ("dropped_by", "reason", "failed", "language", "domain")
+"""What became of a record, and what it was: the columns by which the table ``counts`` counts records."""
+_COLUMNS: Final = (
+    *("doc_id", "source_index", "host", "language", "dropped_by", "reason", "failed"),
+    *("perplexity", "text_bytes"),
+)
+
+
+@dataclass(frozen=True)
 class Drops(UnitPass):
-    """One unit per split: its drop file, and the clusters of its survivors."""
+    """One unit per split: its drop file, the clusters of its survivors, and the counted fates of all its records."""
 
-    name = "drops"
-    upstream = ("judge", "decide", "exact", "near")
+    name: ClassVar[str] = "drops"
 
-    def section(self, run: Run) -> Any:
-        """Nothing beyond its upstream."""
-        return []
+    verdicts: Output
+    cuts: Output | None
+    exact: Output | None
+    removed: Output | None
+    clusters: Output | None
+    labels: Labelling
+    """The domains, which are joined from the plan."""
 
-    def units(self, run: Run) -> list[str]:
-        """The splits."""
-        return split_names(run)
+    def units(self, inputs: Inputs) -> list[str]:
+        """Return the splits."""
+        return list(inputs.units(self.verdicts))
 
-    def work(self, run: Run, unit: str) -> None:
-        """Gather a split's late drops."""
-        entry = run.folder("judge").require(unit).files["keys"]
-        keys = read_table(run.store, entry, ["doc_id", "language", "domain", "perplexity", "text_bytes"])
-        ids = keys.column("doc_id").to_numpy()
-        table = pa.concat_tables([_cut(run, keys), *_duplicates(run, ids)]).sort_by("doc_id")
+    def roots(self, inputs: Inputs, pending: Sequence[str]) -> Iterator[Unit]:
+        """Yield the splits."""
+        for name in pending:
+            yield Unit(name, inputs.of_unit(name), inputs.sources(name))
+
+    def work(self, job: Job, unit: Unit) -> None:
+        """Gather a split's late drops, and count all its records."""
+        judged = read_table(job.store, unit.file(self.verdicts), _COLUMNS)
+        kept = judged.filter(pc.is_null(judged.column("dropped_by")))
+        ids = kept.column("doc_id").to_numpy()
+        table = pa.concat_tables([self._cut(job, unit, kept), *self._duplicates(job.store, unit, ids)])
+        table = table.sort_by("doc_id")
         dropped = table.column("doc_id").to_numpy()
         if len(np.unique(dropped)) != len(dropped):
-            raise AssertionError(f"a document of split {unit} is dropped twice")
-        left = keys.filter(pa.array(~is_in(ids, dropped)))
-        lost = keys.filter(pa.array(is_in(ids, dropped)))
-        counted = lost.append_column("dropped_by", table.column("dropped_by"))
-        counted = counted.append_column("reason", table.column("reason"))
-        _, clusters = _near(run)
+            raise AssertionError(f"a document of split {unit.name} is dropped twice")
+        left = kept.filter(pa.array(~is_in(ids, dropped)))
+        clusters = _CLUSTERS.empty_table()
+        if self.clusters is not None:
+            clusters = shared_table(job.root, unit.file(self.clusters))
         member = pa.array(is_in(clusters.column("doc_id").to_numpy(), left.column("doc_id").to_numpy()))
         files = {
-            "drops": publish_table(run.store, table, "drops/drops", unit),
-            "clusters": publish_table(run.store, clusters.filter(member), "drops/clusters", unit),
+            "drops": publish_table(job.store, table, "drops/drops", unit.name),
+            "clusters": publish_table(job.store, clusters.filter(member), "drops/clusters", unit.name),
         }
         statistics = {
-            "counts": group_counts(counted, ["dropped_by", "reason", "language", "domain"]),
             "survivors": left.num_rows,
             "survivor_bytes": int(left.column("text_bytes").to_numpy().sum()),
         }
-        run.commit(self.name, unit, files, statistics)
+        fates = self.labels.labels(unit.detail).join(overlaid(judged, table), ["domain"])
+        counts = group_counts(fates.select(list(FATE)), list(FATE))
+        job.commit(unit.name, files, statistics, {"counts": counts})
 
+    def _cut(self, job: Job, unit: Unit, keys: pa.Table) -> pa.Table:
+        plain, chaotic = cut_mask(keys, cuts_in(job.store, unit, self.cuts))
+        parts = [_rows(keys, mask, PERPLEXITY, reason) for mask, reason in ((plain, TOO_PLAIN), (chaotic, TOO_CHAOTIC))]
+        return pa.concat_tables(parts)
 
-def _cut(run: Run, keys: pa.Table) -> pa.Table:
-    plain, chaotic = cut_mask(keys, cuts_of(run))
-    parts = [_rows(keys, mask, PERPLEXITY, reason) for mask, reason in ((plain, TOO_PLAIN), (chaotic, TOO_CHAOTIC))]
-    return pa.concat_tables(parts)
+    def _duplicates(self, store: Store, unit: Unit, ids: npt.NDArray[np.int64]) -> list[pa.Table]:
+        """Return the exact and near drops among ``ids``, each with a witness that is kept in the end."""
+        exact = shared_rows(store.root, unit.file(self.exact), DROP) if self.exact else np.empty(0, DROP)
+        removed = shared_rows(store.root, unit.file(self.removed), REMOVAL) if self.removed else np.empty(0, REMOVAL)
+        mine = exact[is_in(exact["doc_id"], ids)]
+        witness, jaccard = mine["witness"].copy(), np.ones(len(mine))
+        # A survivor of equal content may itself be a near-duplicate: its witness is then as close to all of its copies.
+        moved = is_in(witness, removed["doc_id"])
+        place = np.searchsorted(removed["doc_id"], witness[moved])
+        witness[moved], jaccard[moved] = removed["witness"][place], removed["jaccard"][place]
+        near = removed[is_in(removed["doc_id"], ids)]
+        return [
+            _duplicate_rows(mine["doc_id"], EXACT_DEDUP, EXACT_DUPLICATE, witness, jaccard),
+            _duplicate_rows(near["doc_id"], NEAR_DEDUP, NEAR_DUPLICATE, near["witness"], near["jaccard"]),
+        ]
 
 
 def _rows(keys: pa.Table, mask: npt.NDArray[np.bool_], stage: str, reason: str) -> pa.Table:
@@ -90,31 +129,26 @@ def _rows(keys: pa.Table, mask: npt.NDArray[np.bool_], stage: str, reason: str) 
     return pa.table([hit.column("doc_id"), *names, value, *nothing], schema=SCHEMA)
 
 
-def _duplicates(run: Run, ids: npt.NDArray[np.int64]) -> list[pa.Table]:
-    """Return the exact and near drops among ``ids``, each with a witness that is kept in the end."""
-    removed, _ = _near(run)
-    exact = exact_drops_of(run)
-    mine = exact[is_in(exact["doc_id"], ids)]
-    witness, jaccard = mine["witness"].copy(), np.ones(len(mine))
-    # A survivor of equal content may itself be a near-duplicate: its witness is then as close to all of its copies.
-    moved = is_in(witness, removed["doc_id"])
-    place = np.searchsorted(removed["doc_id"], witness[moved])
-    witness[moved], jaccard[moved] = removed["witness"][place], removed["jaccard"][place]
-    near = removed[is_in(removed["doc_id"], ids)]
-    return [
-        _duplicate_rows(mine["doc_id"], EXACT_DEDUP, EXACT_DUPLICATE, witness, jaccard),
-        _duplicate_rows(near["doc_id"], NEAR_DEDUP, NEAR_DUPLICATE, near["witness"], near["jaccard"]),
-    ]
-
-
 def _duplicate_rows(ids: Any, stage: str, reason: str, witness: Any, jaccard: Any) -> pa.Table:
     names = [pa.array([name] * len(ids), pa.string()) for name in (stage, reason)]
     numbers = [pa.array(np.ascontiguousarray(column)) for column in (jaccard, witness, jaccard)]
     return pa.table([pa.array(np.ascontiguousarray(ids)), *names, *numbers], schema=SCHEMA)
 
 
-@functools.lru_cache(maxsize=1)
-def _near(run: Run) -> tuple[npt.NDArray[Any], pa.Table]:
-    """Return (removed, clusters) of the whole run, loaded once per process and run."""
-    files = run.folder("near").require(DriverPass.UNIT).files
-    return structured(read_table(run.store, files["removed"]), REMOVAL), read_table(run.store, files["clusters"])
+def overlaid(judged: pa.Table, drops: pa.Table) -> pa.Table:
+    """Return ``judged`` with the marks of ``drops``, whose documents no judge had dropped."""
+    place = pc.index_in(judged.column("doc_id"), value_set=drops.column("doc_id").combine_chunks())
+    late = pc.is_valid(place)
+    if int(np.asarray(late).sum()) != drops.num_rows:
+        raise AssertionError("a drop file names a document that its split does not have")
+    if judged.filter(late).column("dropped_by").null_count != drops.num_rows:
+        raise AssertionError("a drop file names a document that a judge had dropped already")
+    found = drops.take(place)
+    for name in ("dropped_by", "reason", "value"):
+        if name not in judged.column_names:
+            continue
+        column = pc.if_else(late, found.column(name), judged.column(name))
+        judged = judged.set_column(judged.schema.get_field_index(name), judged.schema.field(name), column)
+    for name in ("witness", "jaccard"):
+        judged = judged.append_column(SCHEMA.field(name), found.column(name))
+    return judged

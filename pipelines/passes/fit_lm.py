@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from pipelines.beam.base import UnitPass
-from pipelines.chain import fitted_languages
-from pipelines.workspace import Run, Workspace
+from pipelines.beam.base import Inputs, UnitPass
+from pipelines.beam.work_list import Unit
+from pipelines.workspace import Job, Workspace
 from shards.errors import UserError
 from shards.store import hash_file
 from stages.lm import kneser_ney
@@ -31,13 +32,13 @@ def reference_files(workspace: Workspace, corpus: tuple[str, ...], place: str) -
             raise UserError(
                 f"the reference text {pattern!r} matches no file",
                 place=f"{place}, looked in {workspace.base}",
-                remedy="Mend the pattern, or name a model file with 'model' instead of 'corpus'",
+                remedy="Fix the pattern, or name a model file with 'model' instead of 'corpus'",
             )
         found += matches
     return sorted(set(found))
 
 
-def reference_lines(paths: list[str]) -> Iterator[str]:
+def reference_lines(paths: Sequence[str]) -> Iterator[str]:
     """Yield the normalised lines of UTF-8 text files."""
     for path in paths:
         with open(path, encoding="utf-8", errors="replace") as file:
@@ -45,36 +46,33 @@ def reference_lines(paths: list[str]) -> Iterator[str]:
                 yield from lm_lines(line)
 
 
+@dataclass(frozen=True)
 class FitLm(UnitPass):
     """One unit per language with a corpus."""
 
-    name = "fit_lm"
+    name: ClassVar[str] = "fit_lm"
 
-    def section(self, run: Run) -> Any:
-        """Orders, the text normalisation, and the content of the reference files."""
-        section = []
-        for position, lm in enumerate(run.recipe.lm):
-            if lm.corpus:
-                files = reference_files(run.workspace, lm.corpus, f"recipe, key lm.{position}.corpus")
-                section.append([lm.language, lm.order, ESTIMATOR, SCHEME, [hash_file(Path(path))[0] for path in files]])
-        return section
+    models: tuple[tuple[str, int, tuple[str, ...]], ...]
+    """Language, order, and the files of reference text of each model."""
 
-    def units(self, run: Run) -> list[str]:
-        """The languages whose model this run fits."""
-        return [lm.language for lm in fitted_languages(run.recipe)]
+    def section(self) -> Any:
+        """Return languages and orders, the text normalisation, and the content of the reference files."""
+        return [
+            [language, order, ESTIMATOR, SCHEME, [hash_file(Path(path))[0] for path in paths]]
+            for language, order, paths in self.models
+        ]
 
-    def work(self, run: Run, unit: str) -> None:
+    def units(self, inputs: Inputs) -> list[str]:
+        """Return the languages."""
+        return [language for language, _, _ in self.models]
+
+    def work(self, job: Job, unit: Unit) -> None:
         """Fit one language's model and publish its ARPA file."""
-        lm = next(lm for lm in fitted_languages(run.recipe) if lm.language == unit)
-        paths = reference_files(run.workspace, lm.corpus, f"recipe, key lm ({unit})")
-        model = kneser_ney.fit(reference_lines(paths), lm.order)
-        with run.store.scratch() as scratch:
-            path = scratch / f"{os.path.basename(unit)}.arpa"
+        order, paths = next((order, paths) for language, order, paths in self.models if language == unit.name)
+        model = kneser_ney.fit(reference_lines(paths), order)
+        with job.store.scratch() as scratch:
+            path = scratch / f"{os.path.basename(unit.name)}.arpa"
             model.write_arpa(path)
-            entry = run.store.publish(path, "fit_lm/models", unit, 1)
-        run.commit(
-            self.name,
-            unit,
-            {"model": entry},
-            {"order": model.order, "fallback_orders": list(model.fallback_orders), "files": len(paths)},
-        )
+            entry = job.store.publish(path, "fit_lm/models", unit.name, 1)
+        statistics = {"order": model.order, "fallback_orders": list(model.fallback_orders), "files": len(paths)}
+        job.commit(unit.name, {"model": entry}, statistics)

@@ -1,4 +1,4 @@
-"""*judge*: reads every split once and passes every verdict: ``Create(splits) | Reshuffle | read | Apply ... | write``.
+"""*judge*: reads every split once and passes every verdict: ``splits | read | Apply ... | write``.
 
 It writes four tables per split: *documents* (kept, with text), *verdicts* (every record, without text), *keys* (what
 deduplication sees) and *samples* (a seeded few of the dropped texts per reason, to be read by people).
@@ -7,10 +7,11 @@ deduplication sees) and *samples* (a seeded few of the dropped texts per reason,
 from __future__ import annotations
 
 import contextlib
-import heapq
-from collections.abc import Iterable, Iterator, Sequence
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import apache_beam as beam
 import numpy as np
@@ -18,77 +19,121 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.beam.apply import Apply
-from pipelines.beam.base import Builder, Pass
+from pipelines.beam.attempts import Attempts
+from pipelines.beam.base import BeamPass, Builder, Inputs
 from pipelines.beam.dofn import Step
+from pipelines.beam.isolation import isolate, read
 from pipelines.beam.units import UnitSink, UnitWriter, numbered
-from pipelines.chain import build_chain, chain_section, fitted_models
-from pipelines.plan import PlannedSource, Split, plan_of
+from pipelines.beam.work_list import Output, Unit
+from pipelines.chain import build_chain, chain_section, fitted_languages
+from pipelines.passes.samples import Samples
+from pipelines.plan import Plan, PlannedSource
+from pipelines.planning.digests import DIGESTS, Digests, require_same
+from pipelines.planning.labels import UNLABELLED, LabelRules, asks_for_domain, judged_rules
+from pipelines.planning.watch import Watch, confirm, readings
 from pipelines.recipe import SourceSettings
-from pipelines.tables import TableFile, group_counts, publish_table
-from pipelines.workspace import Run
+from pipelines.tables import TableFile, publish_table
+from pipelines.workspace import Job, Workspace, resolved
 from shards.schema import DOCUMENT, TEXT_COLUMNS
 from shards.store import open_input
+from stages.base import Stage
 from stages.judges.perplexity import perplexity_bin
-from stages.readers import read
+from stages.readers import Digest, Span
 from stages.readers.base import READ, Source
-from stages.text.hashing import splitmix64
-from stages.url import domains
 
-SAMPLES_PER_REASON = 10
-SAMPLE_CHARS = 4_000
 UNSUPPORTED_MEDIA = "unsupported_media"
 NOT_EXTRACTED = "no stage of the recipe took text from it"
+HISTOGRAM = pa.schema([("language", pa.string()), ("bin", pa.int32()), ("documents", pa.int64())])
+# Whoever reads these tables joins the labels of sources and hosts from the plan.
+_JOINED = ("domain", "licence")
 _MARKS = ("dropped_by", "reason", "value", "failed", "detail")
-_KEYS = ("doc_id", "source_index", "language", "domain", "content_hash", "signature", "shingles", "text_bytes")
+_KEYS = (
+    "doc_id",
+    "source_index",
+    "language",
+    "content_hash",
+    "signature",
+    "shingles",
+    "text_bytes",
+    "perplexity",
+)
 
 
-class Judge(Pass):
-    """One unit per split."""
+@dataclass(frozen=True)
+class Judge(BeamPass):
+    """One unit per split.
 
-    name = "judge"
-    upstream = ("fit_lm",)
-    weighs_bytes = True
+    Attributes:
+        workspace: the recipe's chain, sources and domain rules.
+        plan: the splits.
+        models: the language models that this run fitted, None where it fits none.
+    """
 
-    def section(self, run: Run) -> Any:
-        """The chain with its models and lists, the domain rules; what a split holds is in its name."""
-        chain = build_chain(run.workspace, fitted_models(run))
-        rules = [rule.model_dump() for rule in run.recipe.domains]
-        return [chain_section(chain), rules]
+    name: ClassVar[str] = "judge"
+    version: ClassVar[int] = 2
+    weighs_bytes: ClassVar[bool] = True
+    calls_native: ClassVar[bool] = True
 
-    def units(self, run: Run) -> list[str]:
-        """The splits."""
-        return [split.name for split in plan_of(run).splits]
+    workspace: Workspace
+    plan: Plan
+    models: Output | None
 
-    def weight(self, run: Run, unit: str) -> int:
-        """Bytes of input."""
-        return plan_of(run).by_name[unit].size
+    def section(self) -> Any:
+        """Return the chain with its models and lists, and the domain rules that it asks for.
 
-    def builder(self, run: Run, units: Sequence[str]) -> Builder:
+        What a split holds is in its name.
+        """
+        fitted = dict.fromkeys((lm.language for lm in fitted_languages(self.workspace.recipe)), "")
+        return [chain_section(build_chain(self.workspace, fitted)), judged_rules(self.workspace.recipe)]
+
+    def units(self, inputs: Inputs) -> list[str]:
+        """Return the splits."""
+        return self.plan.splits.names
+
+    def weights(self, inputs: Inputs) -> Mapping[str, int]:
+        """Return the bytes of input of every split."""
+        return dict(zip(self.plan.splits.names, self.plan.splits.sizes, strict=True))
+
+    def chain(self, inputs: Inputs) -> list[Stage]:
+        """Return the stages, with the models that this run fitted: a local path, or a URI that any worker can fetch."""
+        fitted: dict[str, str] = {}
+        if self.models is not None:
+            store = self.workspace.store
+            fitted = {language: store.checked_uri(entry) for language, entry in inputs.files(self.models).items()}
+        return build_chain(self.workspace, fitted)
+
+    def roots(self, inputs: Inputs, pending: Sequence[str]) -> Iterator[Unit]:
+        """Yield the splits, each with its sources, their digests where they are known, and all fitted models."""
+        models = {self.models: tuple(inputs.files(self.models).values())} if self.models else {}
+        digests = Digests.load(self.workspace.store)
+        for name in pending:
+            sources = self.plan.by_name[name].sources
+            known = digests.of(source.index for source in sources)
+            yield Unit(name, models, [[astuple(one), digest] for one, digest in zip(sources, known, strict=True)])
+
+    def builder(self, job: Job, inputs: Inputs, pending: Sequence[str]) -> Builder:
         """Read, judge by every stage of the chain, write."""
-        chain = build_chain(run.workspace, fitted_models(run))
+        recipe, base = self.workspace.recipe, self.workspace.base
+        rules = LabelRules.of(recipe) if asks_for_domain(recipe) else None
+        reading = _Read(job, self.models, recipe.sources, base, rules)
+        return functools.partial(_add_chain, reading, tuple(self.chain(inputs)), _WriteSplits(job, base))
 
-        def build(pipeline: Any) -> None:
-            batches = (
-                pipeline
-                | beam.Create(list(units))
-                | beam.Reshuffle()
-                | "read" >> beam.ParDo(_Read(run)).with_output_types(pa.RecordBatch)
-            )
-            for stage in chain:
-                batches = batches | Apply(stage)
-            _ = batches | "write" >> beam.ParDo(_WriteSplits(run))
 
-        return build
+def _add_chain(reading: _Read, chain: Sequence[Stage], writing: _WriteSplits, splits: Any) -> None:
+    batches = splits | "read" >> beam.ParDo(reading).with_output_types(pa.RecordBatch)
+    for stage in chain:
+        batches = batches | Apply(stage)
+    _ = batches | "write" >> beam.ParDo(writing)
 
 
 def source_of(planned: PlannedSource, settings: SourceSettings, path: str) -> Source:
     """Return what a reader needs to know of a planned source."""
     return Source(
         index=planned.index,
+        span=planned.span and Span(*planned.span),
         path=path,
         format=settings.format,
-        domain=settings.domain,
-        licence=settings.licence,
+        domain=UNLABELLED,
         text_key=settings.text_key,
         url_key=settings.url_key,
         date_key=settings.date_key,
@@ -97,67 +142,76 @@ def source_of(planned: PlannedSource, settings: SourceSettings, path: str) -> So
 
 
 class _Read(Step):
-    def __init__(self, run: Run) -> None:
-        self._run = run
+    def __init__(
+        self,
+        job: Job,
+        models: Output | None,
+        settings: Sequence[SourceSettings],
+        base: str,
+        rules: LabelRules | None,
+    ) -> None:
+        self._job, self._models, self._settings, self._base, self._rules = job, models, settings, base, rules
 
-    def work(self, unit: str) -> Iterator[pa.RecordBatch]:
-        split = plan_of(self._run).by_name[unit]
+    def work(self, unit: Unit) -> Iterator[pa.RecordBatch]:
+        if self._models is not None:
+            for entry in unit.files(self._models):
+                # Stages open models by path, in this process: of a local one the content is compared here, of a remote
+                # one when it is fetched.
+                self._job.store.local_copy(entry)
         empty = pa.RecordBatch.from_arrays([pa.array([], f.type) for f in DOCUMENT], schema=DOCUMENT)
-        yield from numbered(unit, self._batches(split), empty)
+        readings: list[Any] = []
+        with Attempts(self._job.store, self._job.pass_name).during(unit.name) as isolated:
+            batches = self._batches(unit, readings, isolated=isolated)
+            batches = numbered(unit.name, batches, empty, lambda: readings)
+            yield from isolate(batches) if isolated else batches
 
-    def _batches(self, split: Split) -> Iterator[pa.RecordBatch]:
-        recipe, workspace = self._run.recipe, self._run.workspace
-        rules = [(rule.name, rule.hosts) for rule in recipe.domains]
-        for planned in split.sources:
-            source = source_of(planned, recipe.sources[planned.settings], workspace.input_path(planned.path))
-            for batch in read(source, open_input):
-                yield domains.assign(batch, rules) if rules else batch
+    def _batches(self, unit: Unit, readings: list[Any], *, isolated: bool) -> Iterator[pa.RecordBatch]:
+        planned = [(PlannedSource(*row), digest) for row, digest in unit.detail]
+        labels = self._rules and self._rules.labels([(one.index, 1, one.settings) for one, _ in planned])
+        for one, digest in planned:
+            path = resolved(self._base, one.path)
+            source, watch = source_of(one, self._settings[one.settings], path), Watch(one, path, self._job.root)
+            taken = Digest()
+            if isolated:
+                watch.open_input(path).close()
+            for batch in read(source, open_input if isolated else watch.open_input, taken, isolated=isolated):
+                yield labels.with_domain(batch) if labels else batch
+            found = taken.hex or watch.digest()
+            require_same(digest, found, one.path, self._job.root)
+            readings.append([astuple(one), watch.reading(found)])
 
 
 class _WriteSplits(UnitWriter):
-    def __init__(self, run: Run) -> None:
+    def __init__(self, job: Job, base: str) -> None:
         super().__init__()
-        self._run = run
+        self._job, self._base = job, base
 
     def open_sink(self, unit: str) -> UnitSink:
-        return _SplitSink(self._run, unit)
+        return _SplitSink(self._job, unit, self._base)
 
 
 class _SplitSink(UnitSink):
     """The tables of one split, in a scratch folder until they are whole."""
 
-    def __init__(self, run: Run, unit: str) -> None:
-        self._run, self._unit = run, unit
+    def __init__(self, job: Job, unit: str, base: str) -> None:
+        self._job, self._unit, self._base = job, unit, base
         self._stack = contextlib.ExitStack()
-        scratch: Path = self._stack.enter_context(run.store.scratch())
+        scratch: Path = self._stack.enter_context(job.store.scratch())
         self._files = {kind: TableFile(scratch / f"{kind}.arrow") for kind in ("documents", "verdicts", "keys")}
-        self._samples = Samples(SAMPLES_PER_REASON)
-        self._counts: list[pa.Table] = []
+        self._samples = Samples()
         self._histogram: dict[str, dict[int, int]] = {}
-        plan = plan_of(run)
-        self._priority = {s.index: run.recipe.sources[s.settings].priority for s in plan.by_name[unit].sources}
 
     def write(self, batch: pa.RecordBatch) -> None:
         batch = without_textless(batch)
         batch = batch.append_column("text_bytes", pc.binary_length(batch.column("text")).cast(pa.int64()).fill_null(0))
-        self._files["verdicts"].write(batch.drop_columns([*TEXT_COLUMNS, "signature"]))
+        self._files["verdicts"].write(batch.drop_columns([*TEXT_COLUMNS, *_JOINED, "signature"]))
         self._samples.add(batch)
         kept = batch.filter(pc.is_null(batch.column("dropped_by")))
-        self._files["documents"].write(kept.drop_columns([*_MARKS, "payload", "media_type", "signature"]))
-        self._files["keys"].write(self._keys(kept))
+        self._files["documents"].write(kept.drop_columns([*_MARKS, *_JOINED, "payload", "media_type", "signature"]))
+        self._files["keys"].write(kept.select([name for name in _KEYS if name in kept.schema.names]))
         self._count(batch)
 
-    def _keys(self, kept: pa.RecordBatch) -> pa.RecordBatch:
-        names = [*_KEYS, *(["perplexity"] if "perplexity" in kept.schema.names else [])]
-        keys = kept.select(names)
-        sources = kept.column("source_index").to_pylist()
-        return keys.append_column("priority", pa.array([self._priority[s] for s in sources], pa.int32()))
-
     def _count(self, batch: pa.RecordBatch) -> None:
-        names = ["dropped_by", "reason", "failed", "language", "domain"]
-        self._counts.append(pa.Table.from_batches([batch.select(names)]))
-        if len(self._counts) >= 64:
-            self._counts = [pa.concat_tables(self._counts)]
         if "perplexity" not in batch.schema.names:
             return
         scored = batch.filter(pc.is_valid(batch.column("perplexity")))
@@ -169,14 +223,20 @@ class _SplitSink(UnitSink):
             for value, count in zip(values.tolist(), counts.tolist(), strict=True):
                 histogram[value] = histogram.get(value, 0) + count
 
-    def commit(self) -> None:
+    def commit(self, closing: Any) -> None:
+        sources, found = [PlannedSource(*row) for row, _ in closing], readings(reading for _, reading in closing)
+        confirm(found, sources, functools.partial(resolved, self._base), self._job.root)
         entries = {
-            kind: file.publish(self._run.store, f"judge/{kind}", self._unit) for kind, file in self._files.items()
+            kind: file.publish(self._job.store, f"judge/{kind}", self._unit) for kind, file in self._files.items()
         }
-        entries["samples"] = publish_table(self._run.store, self._samples.table(), "judge/samples", self._unit)
-        counted = group_counts(pa.concat_tables(self._counts), ["dropped_by", "reason", "failed", "language", "domain"])
-        histogram = {lang: {str(b): n for b, n in sorted(h.items())} for lang, h in sorted(self._histogram.items())}
-        self._run.commit("judge", self._unit, entries, {"counts": counted, "perplexity": histogram})
+        entries["samples"] = publish_table(self._job.store, self._samples.table(), "judge/samples", self._unit)
+        histogram = [
+            {"language": language, "bin": value, "documents": documents}
+            for language, bins in sorted(self._histogram.items())
+            for value, documents in sorted(bins.items())
+        ]
+        tables = {"perplexity": pa.Table.from_pylist(histogram, HISTOGRAM), "sources": found.select(DIGESTS.names)}
+        self._job.commit(self._unit, entries, tables=tables)
 
     def abandon(self) -> None:
         for file in self._files.values():
@@ -196,54 +256,3 @@ def without_textless(batch: pa.RecordBatch) -> pa.RecordBatch:
         place = batch.schema.get_field_index(name)
         batch = batch.set_column(place, batch.schema.field(name), pc.if_else(textless, mark, batch.column(name)))
     return batch
-
-
-class Samples:
-    """Keeps, for each (stage, reason), the dropped documents with the smallest hashes of doc_id: any few."""
-
-    SCHEMA = pa.schema(
-        [
-            ("doc_id", pa.int64()),
-            ("dropped_by", pa.string()),
-            ("reason", pa.string()),
-            ("value", pa.float64()),
-            ("url", pa.string()),
-            ("text", pa.string()),
-        ]
-    )
-
-    def __init__(self, per_reason: int) -> None:
-        self._limit = per_reason
-        self._heaps: dict[tuple[str, str], list[tuple[int, int, dict[str, Any]]]] = {}
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Consider a batch's dropped rows that still have a text."""
-        with_text = pc.and_(pc.is_valid(batch.column("dropped_by")), pc.is_valid(batch.column("text")))
-        rows = np.flatnonzero(with_text.to_numpy(zero_copy_only=False))
-        hashes = splitmix64(batch.column("doc_id").to_numpy().astype(np.uint64))
-        for row in rows.tolist():
-            self._offer(batch, row, int(hashes[row]))
-
-    def _offer(self, batch: pa.RecordBatch, row: int, key: int) -> None:
-        reason = (batch.column("dropped_by")[row].as_py(), batch.column("reason")[row].as_py())
-        heap = self._heaps.setdefault(reason, [])
-        if len(heap) >= self._limit and -key <= heap[0][0]:
-            return
-        found = {name: batch.column(name)[row].as_py() for name in self.SCHEMA.names}
-        found["text"] = found["text"][:SAMPLE_CHARS]
-        entry = (-key, found["doc_id"], found)
-        if len(heap) < self._limit:
-            heapq.heappush(heap, entry)
-        else:
-            heapq.heapreplace(heap, entry)
-
-    def table(self) -> pa.Table:
-        """Return the samples, by stage, reason and hash."""
-        rows: Iterable[dict[str, Any]] = (
-            found for reason in sorted(self._heaps) for _, _, found in sorted(self._heaps[reason], key=_by_hash)
-        )
-        return pa.Table.from_pylist(list(rows), schema=self.SCHEMA)
-
-
-def _by_hash(entry: tuple[int, int, dict[str, Any]]) -> int:
-    return -entry[0]

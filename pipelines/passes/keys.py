@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pipelines.beam import meter
+from pipelines.beam.base import Inputs
 from pipelines.beam.dofn import Step
-from pipelines.passes.decide import cut_mask, cuts_of
+from pipelines.beam.work_list import Output, Unit
+from pipelines.passes.decide import cut_mask, cuts_in
+from pipelines.planning.labels import Labelling
 from pipelines.tables import read_table, structured
-from pipelines.workspace import Run
-from shards.store import FileEntry
+from pipelines.workspace import Job
+from shards.store import FileEntry, Store
 
 PIECE_BYTES = 4 << 20
 """Largest element of a shuffle; real runners refuse those over 10 MB."""
@@ -29,13 +33,24 @@ def range_of(hashes: npt.NDArray[np.uint64], ranges: int) -> npt.NDArray[np.int6
     return ((hashes >> np.uint64(32)) * np.uint64(ranges) >> np.uint64(32)).astype(np.int64)
 
 
+def spans_of(ranges: Iterable[str]) -> tuple[tuple[int, int], ...]:
+    """Return ascending ranges as (begin, end) of consecutive ones: a graph may name 10^6 of them."""
+    spans: list[tuple[int, int]] = []
+    for index in map(int, ranges):
+        if spans and spans[-1][1] == index:
+            spans[-1] = (spans[-1][0], index + 1)
+        else:
+            spans.append((index, index + 1))
+    return tuple(spans)
+
+
 def pieces(
-    keys: npt.NDArray[Any], where: npt.NDArray[np.int64], wanted: Sequence[int], *, everywhere: bool
+    keys: npt.NDArray[Any], where: npt.NDArray[np.int64], wanted: Iterable[int], *, everywhere: bool
 ) -> Iterator[tuple[int, bytes]]:
     """Yield (range, bytes), the elements of a shuffle, of the keys that ``where`` puts into the ranges ``wanted``.
 
     No element is over 4 MB, which real runners ask for. A range without a key must still end in a marker: so one split
-    gives a piece ``everywhere``, empty where it has nothing.
+    has a piece ``everywhere``, empty where it has nothing.
 
     Args:
         keys: structured array of shape (n,).
@@ -54,48 +69,68 @@ def pieces(
             yield index, b""
 
 
-def documents(run: Run) -> int:
-    """Return how many documents the judges kept."""
-    return sum(unit["files"]["keys"]["rows"] for unit in run.manifest("judge")["units"])
+class OverKeys(Protocol):
+    """A pass over keys."""
+
+    @property
+    def keys(self) -> Output:
+        """The keys, by split."""
+
+    @property
+    def cuts(self) -> Output | None:
+        """The percentile cuts, where the recipe has any."""
+
+    @property
+    def labels(self) -> Labelling:
+        """The priorities, which are joined from the plan."""
 
 
-def split_names(run: Run) -> list[str]:
-    """Return the judged splits, in order."""
-    return [unit["unit"] for unit in run.manifest("judge")["units"]]
-
-
-def alive_keys(run: Run, split: str, columns: Sequence[str]) -> pa.Table:
+def alive_keys(work: OverKeys, store: Store, split: Unit, columns: Sequence[str]) -> pa.Table:
     """Return ``columns`` of the keys of a split's documents that no judge and no cut dropped, in doc_id order."""
-    wanted = dict.fromkeys([*columns, "language", "perplexity"])
-    table = read_table(run.store, run.folder("judge").require(split).files["keys"], wanted)
-    plain, chaotic = cut_mask(table, cuts_of(run))
-    return table.filter(pa.array(~(plain | chaotic))).select(list(columns))
+    wanted = dict.fromkeys([*columns, "language", "perplexity", "source_index"])
+    table = read_table(store, split.file(work.keys), wanted)
+    plain, chaotic = cut_mask(table, cuts_in(store, split, work.cuts))
+    table = table.filter(pa.array(~(plain | chaotic)))
+    if "priority" in columns:
+        table = work.labels.labels(split.detail["sources"]).join(table, ["priority"])
+    return table.select(list(columns))
 
 
 class KeysBySplit(Step):
-    """Gives (range, bytes) of the keys of a split, for the ranges that a pipeline is to do."""
+    """Emits (range, bytes) of the keys of a split, for the ranges that a pipeline is to make."""
 
     hashed: ClassVar[str]
     """The field of a key whose hash chooses its range."""
 
-    def __init__(self, run: Run, ranges: int, wanted: Sequence[str], first: str) -> None:
-        self._run, self._ranges, self._wanted, self._first = run, ranges, [int(name) for name in wanted], first
+    def __init__(self, job: Job, wanted: Sequence[str]) -> None:
+        self.job, self._wanted = job, spans_of(wanted)
 
-    def keys(self, split: str) -> npt.NDArray[Any]:
+    def keys(self, split: Unit) -> npt.NDArray[Any]:
         """Return the keys of a split, a structured array of shape (n,)."""
         raise NotImplementedError("a pass says what its keys are")
 
-    def work(self, split: str) -> Iterator[tuple[int, bytes]]:
+    def work(self, split: Unit) -> Iterator[tuple[int, bytes]]:
         """Yield the pieces of a split's keys."""
         keys = self.keys(split)
-        where = range_of(keys[self.hashed], self._ranges)
-        yield from pieces(keys, where, self._wanted, everywhere=self._first == split)
+        where = range_of(keys[self.hashed], split.detail["ranges"])
+        meter.note(rows=len(keys), nbytes=keys.nbytes)
+        wanted = (index for begin, end in self._wanted for index in range(begin, end))
+        yield from pieces(keys, where, wanted, everywhere=split.detail["everywhere"])
+        # No range owns what finding a split's keys costs. A local run does it for every few ranges.
+        name = f"{split.name}-{self._wanted[0][0]:05d}"
+        meter.commit(self.job.store, self.job.pass_name, name, self.job.digest, is_shared=True)
 
 
-def merged(run: Run, name: str, kind: str, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return one kind of table of all units of a finished pass, concatenated, as a structured array of ``dtype``."""
-    entries = [FileEntry(**unit["files"][kind]) for unit in run.manifest(name)["units"]]
-    return np.concatenate([np.empty(0, dtype), *(structured(read_table(run.store, entry), dtype) for entry in entries)])
+def splits(inputs: Inputs, keys: Output, ranges: int) -> Iterator[Unit]:
+    """Yield the splits, with all that a pass over keys declares: the first has a piece for every range."""
+    for position, name in enumerate(inputs.units(keys)):
+        detail = {"ranges": ranges, "everywhere": position == 0, "sources": inputs.sources(name)}
+        yield Unit(name, inputs.of_unit(name), detail)
+
+
+def merged(store: Store, entries: Iterable[FileEntry], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return tables of one kind, concatenated, as a structured array of ``dtype``."""
+    return np.concatenate([np.empty(0, dtype), *(structured(read_table(store, entry), dtype) for entry in entries)])
 
 
 def is_in(ids: npt.NDArray[np.int64], ordered: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

@@ -3,57 +3,52 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from pipelines.beam.base import DriverPass
-from pipelines.inspection.funnel import main_losses
-from pipelines.workspace import Run
-from shards.errors import UserError
+from pipelines.beam.base import ALL, DriverPass, Inputs, NothingLeftError
+from pipelines.beam.work_list import Output
+from pipelines.workspace import Job
 from shards.finished import SCHEDULE_FILE, TRAINING_FILE
 from shards.schedule.resolve import resolve
+from shards.schedule.settings import ScheduleSettings
 from shards.store import FileEntry, Store
 from shards.training import ModelSettings, TrainSettings
 
 
+@dataclass(frozen=True)
 class ResolveSchedule(DriverPass):
-    """Concrete stages, checked against what each domain has, and the settings of model and training."""
+    """Concrete phases, checked against what each domain has, and the settings of model and training."""
 
-    name = "schedule"
-    upstream = ("catalog",)
+    name: ClassVar[str] = "schedule"
+    version: ClassVar[int] = 2
+    files: ClassVar[tuple[str, ...]] = (SCHEDULE_FILE, TRAINING_FILE)
 
-    def section(self, run: Run) -> Any:
-        """Schedule, model and training as the recipe says them."""
-        recipe = run.recipe
-        tables = (recipe.schedule, recipe.model, recipe.training)
-        return [table.model_dump(mode="json") if table else None for table in tables]
+    tokens: Output
+    schedule: ScheduleSettings
+    model: ModelSettings
+    training: TrainSettings
 
-    def work(self, run: Run) -> None:
-        """Resolve and save; without a schedule, remove what an earlier recipe left, so that nobody trains on it."""
-        recipe = run.recipe
-        if recipe.schedule is None:
-            for path in (SCHEDULE_FILE, TRAINING_FILE):
-                if run.store.exists(path):
-                    run.store.delete(path)
-            run.commit(self.name, self.UNIT, {}, {})
-            return
-        tokens = run.folder("catalog").require(DriverPass.UNIT).statistics["train"]
+    def section(self) -> Any:
+        """Return schedule, model and training as the recipe says them."""
+        return [table.model_dump(mode="json") for table in (self.schedule, self.model, self.training)]
+
+    def work(self, job: Job, inputs: Inputs) -> None:
+        """Resolve and save."""
+        tokens = inputs.statistics(self.tokens)[ALL]
         if not any(tokens.values()):
-            raise UserError(
-                "no training token survived, so there is nothing to schedule",
-                place=f"{run.root}: {main_losses(run)}",
-                remedy=f"Read what was dropped with 'headrace inspect {run.root}', and mend the recipe",
-            )
-        schedule = resolve(recipe.schedule, tokens)
+            raise NothingLeftError("no training token survived, so there is nothing to schedule")
+        schedule = resolve(self.schedule, tokens)
         training = {
-            "model": (recipe.model or ModelSettings()).model_dump(mode="json"),
-            "training": (recipe.training or TrainSettings()).model_dump(mode="json"),
+            "model": self.model.model_dump(mode="json"),
+            "training": self.training.model_dump(mode="json"),
         }
         files = {
-            "schedule": _save(run.store, SCHEDULE_FILE, schedule.to_json()),
-            "training": _save(run.store, TRAINING_FILE, json.dumps(training, indent=1) + "\n"),
+            "schedule": _save(job.store, SCHEDULE_FILE, schedule.to_json()),
+            "training": _save(job.store, TRAINING_FILE, json.dumps(training, indent=1) + "\n"),
         }
         statistics = {"digest": schedule.digest, "steps": schedule.steps, "tokens": schedule.tokens}
-        run.commit(self.name, self.UNIT, files, statistics)
+        job.commit(ALL, files, statistics)
 
 
 def _save(store: Store, path: str, text: str) -> FileEntry:

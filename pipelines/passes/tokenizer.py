@@ -3,77 +3,103 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines.beam.base import DriverPass
-from pipelines.inspection.funnel import main_losses
-from pipelines.passes.keys import is_in, split_names
+from pipelines.beam.base import ALL, DriverPass, Inputs, NothingLeftError
+from pipelines.beam.work_list import Output
+from pipelines.passes.keys import is_in
 from pipelines.tables import read_batches, read_table
-from pipelines.workspace import Run, Workspace
+from pipelines.workspace import Job, Workspace
 from shards.errors import UserError
-from shards.store import hash_file
+from shards.store import FileEntry, Store, hash_file
 from stages.text.hashing import below_share, splitmix64
 from stages.tokenizer import Encoder, fit_bpe, load_encoder
 
 
-def survivors(run: Run, split: str) -> Iterator[pa.RecordBatch]:
+def survivors(store: Store, documents: FileEntry, drops: FileEntry) -> Iterator[pa.RecordBatch]:
     """Yield the documents of a split that nothing dropped, batch by batch, in doc_id order."""
-    drops = read_table(run.store, run.folder("drops").require(split).files["drops"], ["doc_id"])
-    gone = drops.column("doc_id").to_numpy()
-    for batch in read_batches(run.store, run.folder("judge").require(split).files["documents"]):
+    gone = read_table(store, drops, ["doc_id"]).column("doc_id").to_numpy()
+    for batch in read_batches(store, documents):
         yield batch.filter(pa.array(~is_in(batch.column("doc_id").to_numpy(), gone)))
 
 
+@dataclass(frozen=True)
+class CopyTokenizer(DriverPass):
+    """The tokeniser that the recipe names, as a published ``tokenizer.json``."""
+
+    name: ClassVar[str] = "tokenizer"
+
+    path: str
+    end_of_text: str
+
+    def section(self) -> Any:
+        """Return the end-of-text token, and what the file holds; its path is not part of it."""
+        return [self.end_of_text, hash_file(Path(self.path))[0]]
+
+    def work(self, job: Job, inputs: Inputs) -> None:
+        """Copy it."""
+        _publish(job, Path(self.path).read_bytes().decode("utf-8"), self.end_of_text)
+
+
+@dataclass(frozen=True)
 class FitTokenizer(DriverPass):
-    """The run's tokeniser, as a published ``tokenizer.json``."""
+    """A tokeniser fitted on a sample of survivors, as a published ``tokenizer.json``."""
 
-    name = "tokenizer"
+    name: ClassVar[str] = "tokenizer"
 
-    def section(self, run: Run) -> Any:
-        """The settings, and the content of a named file; only a fitted tokeniser depends on the survivors."""
-        settings = run.recipe.tokenizer
-        content = hash_file(Path(tokenizer_path(run.workspace)))[0] if settings.file else None
-        above = None if settings.file else [run.manifest(name)["units"] for name in ("judge", "drops")]
-        return [settings.model_dump(exclude={"file"}), run.recipe.seed, content, above]
+    documents: Output
+    drops: Output
+    survivor_bytes: Output
+    vocab_size: int
+    sample_bytes: int
+    end_of_text: str
+    seed: int
 
-    def work(self, run: Run) -> None:
-        """Fit or copy."""
-        settings = run.recipe.tokenizer
-        if settings.file:
-            text = Path(tokenizer_path(run.workspace)).read_bytes().decode("utf-8")
-        else:
-            text = fit_bpe(self._sample(run), settings.vocab_size, settings.end_of_text)
-        with run.store.scratch() as scratch:
-            path = scratch / "tokenizer.json"
-            path.write_bytes(text.encode("utf-8"))
-            encoder = Encoder(str(path))
-            statistics = {
-                "vocab_size": encoder.vocab_size,
-                "end_of_text": encoder.token_id(settings.end_of_text, "recipe, key tokenizer.end_of_text"),
-            }
-            entry = run.store.publish(path, self.name, "tokenizer", 1)
-        run.commit(self.name, self.UNIT, {"tokenizer": entry}, statistics)
+    def work(self, job: Job, inputs: Inputs) -> None:
+        """Fit it."""
+        _publish(job, fit_bpe(self._sample(job.store, inputs), self.vocab_size, self.end_of_text), self.end_of_text)
 
-    def _sample(self, run: Run) -> Iterator[str]:
-        total = sum(unit["statistics"]["survivor_bytes"] for unit in run.manifest("drops")["units"])
+    def _sample(self, store: Store, inputs: Inputs) -> _Sample:
+        total = sum(inputs.statistics(self.survivor_bytes).values())
         if total == 0:
-            raise UserError(
-                "no document survived, so there is nothing to fit a tokeniser on",
-                place=f"{run.root}: {main_losses(run)}",
-                remedy=f"Read what was dropped with 'headrace inspect {run.root}', and mend the recipe",
-            )
-        share = min(1.0, run.recipe.tokenizer.sample_bytes / total)
-        for split in split_names(run):
-            for batch in survivors(run, split):
-                keys = batch.column("doc_id").to_numpy().astype(np.uint64) ^ np.uint64(run.recipe.seed)
+            raise NothingLeftError("no document survived, so there is nothing to fit a tokeniser on")
+        drops = inputs.files(self.drops)
+        splits = [(documents, drops[split]) for split, documents in inputs.files(self.documents).items()]
+        return _Sample(store, splits, min(1.0, self.sample_bytes / total), self.seed)
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """A share of the survivors' texts, chosen by hash of doc_id: the same texts each time that it is iterated over."""
+
+    store: Store
+    splits: Sequence[tuple[FileEntry, FileEntry]]
+    share: float
+    seed: int
+
+    def __iter__(self) -> Iterator[str]:
+        for documents, drops in self.splits:
+            for batch in survivors(self.store, documents, drops):
+                keys = batch.column("doc_id").to_numpy().astype(np.uint64) ^ np.uint64(self.seed)
                 # Mixed twice: a run's own sample keeps low hashes, of which this is to be a share once more.
-                chosen = below_share(splitmix64(splitmix64(keys)), share)
+                chosen = below_share(splitmix64(splitmix64(keys)), self.share)
                 yield from batch.column("text").filter(pa.array(chosen)).to_pylist()
+
+
+def _publish(job: Job, text: str, end_of_text: str) -> None:
+    with job.store.scratch() as scratch:
+        path = scratch / "tokenizer.json"
+        path.write_bytes(text.encode("utf-8"))
+        # What is no tokeniser, or has no end of text, is refused before it is published.
+        Encoder(str(path)).token_id(end_of_text, "recipe, key tokenizer.end_of_text")
+        entry = job.store.publish(path, "tokenizer", "tokenizer", 1)
+    job.commit(ALL, {"tokenizer": entry})
 
 
 def tokenizer_path(workspace: Workspace) -> str:
@@ -100,8 +126,6 @@ def check_tokenizer(workspace: Workspace) -> None:
 
 
 @functools.lru_cache(maxsize=1)
-def encoder_of(run: Run) -> tuple[Encoder, int]:
-    """Return (encoder, id of the end-of-text token) of a run whose tokeniser is ready."""
-    marker = run.folder("tokenizer").require(DriverPass.UNIT)
-    encoder = load_encoder(run.store.local_copy(marker.files["tokenizer"]))
-    return encoder, int(marker.statistics["end_of_text"])
+def encoder_of(root: str, entry: FileEntry) -> Encoder:
+    """Return the encoder of a published tokeniser, loaded once per process."""
+    return load_encoder(Store(root, repairs=True).local_copy(entry))

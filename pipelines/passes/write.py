@@ -8,109 +8,164 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import apache_beam as beam
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from pipelines.beam.base import Builder, DriverPass, Pass
+from pipelines.beam.attempts import Attempts
+from pipelines.beam.base import BeamPass, Builder, Inputs
 from pipelines.beam.dofn import Step
+from pipelines.beam.isolation import encode, isolate
 from pipelines.beam.units import UnitSink, UnitWriter, numbered
-from pipelines.passes.keys import is_in, split_names
+from pipelines.beam.work_list import Output, Unit
+from pipelines.passes.keys import is_in
 from pipelines.passes.tokenizer import encoder_of, survivors
+from pipelines.planning.labels import Labelling
 from pipelines.tables import one_array, read_table
-from pipelines.workspace import Run
-from shards.catalog import CATALOG_NAME, DomainShards, ShardCatalog, ShardEntry
-from shards.manifest import digest_of
+from pipelines.workspace import Job
+from shards.catalog import CATALOG_NAME, ShardEntry
 from shards.schema import SCHEMA_VERSION
+from shards.sealed import digest_of
 from shards.store import FileEntry
-from shards.writer import ShardWriter, token_dtype
+from shards.writer import ShardWriter
 from stages.text.hashing import below_share, splitmix64
 
 SHARDS = "shards"
 TOKENS = "tokens"
+MAX_SPLITS = 1_024
+"""Splits in a group at most: an element that names their files stays under 1 MB."""
 HELD_OUT = "held_out"
+REASON, DETAIL = "reason", "detail"
+FAILURES = pa.schema(
+    [
+        ("doc_id", pa.int64()),
+        (REASON, pa.string()),
+        (DETAIL, pa.string()),
+        ("language", pa.string()),
+        ("domain", pa.string()),
+    ]
+)
+"""Documents that could not be tokenised, of a unit."""
 
 
-class Write(Pass):
-    """One unit per group of splits."""
+@dataclass(frozen=True)
+class Write(BeamPass):
+    """One unit per group of splits.
 
-    name = "write"
-    upstream = ("judge", "drops", "tokenizer")
+    Attributes:
+        documents: what the judges kept, by split.
+        drops: what was dropped later, by split.
+        clusters: near-duplicates among the survivors, by split.
+        survivor_bytes: text that is left, by split.
+        tokenizer: the run's tokeniser.
+        labels: the domains, which are joined from the plan.
+        end_of_text: the token that ends a document.
+        target_bytes: a shard's size.
+        held_out_share: the share of documents that no training sees.
+        seed: chooses them.
+        schema_version: the layout's version.
+    """
 
-    def section(self, run: Run) -> Any:
-        """Shard settings, the seed that picks held-out documents, and the layout's version."""
-        return [run.recipe.shards.model_dump(), run.recipe.seed, SCHEMA_VERSION]
+    name: ClassVar[str] = "write"
+    version: ClassVar[int] = 2
+    folders: ClassVar[tuple[str, ...]] = (SHARDS,)
+    foreign: ClassVar[tuple[str, ...]] = (f"{SHARDS}/{CATALOG_NAME}",)
+    weighs_bytes: ClassVar[bool] = True
+    calls_native: ClassVar[bool] = True
 
-    def units(self, run: Run) -> list[str]:
-        """The groups, by position of the first split and digest of its splits."""
-        return list(groups_of(run))
+    documents: Output
+    drops: Output
+    clusters: Output
+    survivor_bytes: Output
+    tokenizer: Output
+    labels: Labelling
+    end_of_text: str
+    target_bytes: int
+    held_out_share: float
+    seed: int
+    schema_version: int = SCHEMA_VERSION
 
-    def weight(self, run: Run, unit: str) -> int:
-        """Bytes of surviving text."""
-        sizes = _survivor_bytes(run)
-        return sum(sizes[split] for split in groups_of(run)[unit])
+    def groups(self, inputs: Inputs) -> dict[str, tuple[str, ...]]:
+        """Return the groups of consecutive splits, by unit.
 
-    weighs_bytes = True
+        A group closes when its text reaches a shard's size, or with ``MAX_SPLITS``, whose entries travel together.
+        """
+        groups: dict[str, tuple[str, ...]] = {}
+        group: list[str] = []
+        size = 0
+        # Two bytes a token and about four characters a token: text is twice its tokens.
+        target = 2 * self.target_bytes
+        for split, text_bytes in inputs.statistics(self.survivor_bytes).items():
+            group.append(split)
+            size += text_bytes
+            if size >= target or len(group) == MAX_SPLITS:
+                groups[_name(len(groups), group)] = tuple(group)
+                group, size = [], 0
+        if group:
+            groups[_name(len(groups), group)] = tuple(group)
+        return groups
 
-    def builder(self, run: Run, units: Sequence[str]) -> Builder:
+    def units(self, inputs: Inputs) -> list[str]:
+        """Return the groups, by position and digest of their splits."""
+        return list(self.groups(inputs))
+
+    def weights(self, inputs: Inputs) -> Mapping[str, int]:
+        """Return the bytes of surviving text of every group."""
+        sizes = inputs.statistics(self.survivor_bytes)
+        return {unit: sum(sizes[split] for split in splits) for unit, splits in self.groups(inputs).items()}
+
+    def roots(self, inputs: Inputs, pending: Sequence[str]) -> Iterator[Unit]:
+        """Yield the groups, each with the files of its splits."""
+        groups, tokenizer = self.groups(inputs), (inputs.file(self.tokenizer),)
+        files = {output: inputs.files(output) for output in (self.documents, self.drops, self.clusters)}
+        for name in pending:
+            mine = {output: tuple(entries[split] for split in groups[name]) for output, entries in files.items()}
+            sources = [inputs.sources(split) for split in groups[name]]
+            yield Unit(name, {**mine, self.tokenizer: tokenizer}, sources)
+
+    def builder(self, job: Job, inputs: Inputs, pending: Sequence[str]) -> Builder:
         """Read, tokenise, write."""
-
-        def build(pipeline: Any) -> None:
-            _ = (
-                pipeline
-                | beam.Create(list(units))
-                | beam.Reshuffle()
-                | "read" >> beam.ParDo(_ReadSurvivors(run)).with_output_types(pa.RecordBatch)
-                | "tokenise" >> beam.ParDo(_Tokenise(run)).with_output_types(pa.RecordBatch)
-                | "write" >> beam.ParDo(_WriteShards(run))
-            )
-
-        return build
+        return functools.partial(_add_writing, self, job, inputs.file(self.tokenizer))
 
 
-@functools.lru_cache(maxsize=1)
-def _survivor_bytes(run: Run) -> dict[str, int]:
-    return {unit["unit"]: unit["statistics"]["survivor_bytes"] for unit in run.manifest("drops")["units"]}
+def _add_writing(work: Write, job: Job, tokenizer: FileEntry, groups: Any) -> None:
+    _ = (
+        groups
+        | "read" >> beam.ParDo(_ReadSurvivors(work, job)).with_output_types(pa.RecordBatch)
+        | "tokenise" >> beam.ParDo(_Tokenise(job, tokenizer)).with_output_types(pa.RecordBatch)
+        | "write" >> beam.ParDo(_WriteShards(work, job, tokenizer))
+    )
 
 
-@functools.lru_cache(maxsize=1)
-def groups_of(run: Run) -> dict[str, tuple[str, ...]]:
-    """Return the groups of consecutive splits, by unit name: a group closes when its text reaches a shard's size."""
-    groups: dict[str, tuple[str, ...]] = {}
-    group: list[str] = []
-    size = 0
-    sizes = _survivor_bytes(run)
-    # Two bytes a token and about four characters a token: text is twice its tokens.
-    target = 2 * run.recipe.shards.target_bytes
-    for split in split_names(run):
-        group.append(split)
-        size += sizes[split]
-        if size >= target:
-            groups[f"{len(groups):05d}-{digest_of(group)[:8]}"] = tuple(group)
-            group, size = [], 0
-    if group:
-        groups[f"{len(groups):05d}-{digest_of(group)[:8]}"] = tuple(group)
-    return groups
+def _name(position: int, group: Sequence[str]) -> str:
+    return f"{position:05d}-{digest_of(group)[:8]}"
 
 
 class _ReadSurvivors(Step):
-    def __init__(self, run: Run) -> None:
-        self._run = run
+    def __init__(self, work: Write, job: Job) -> None:
+        self._pass, self._job = work, job
 
-    def work(self, unit: str) -> Iterator[pa.RecordBatch]:
+    def work(self, unit: Unit) -> Iterator[pa.RecordBatch]:
         empty = pa.RecordBatch.from_pylist([], schema=_READ)
-        yield from numbered(unit, self._batches(unit), empty)
+        with Attempts(self._job.store, self._job.pass_name).during(unit.name) as isolated:
+            batches = numbered(unit.name, self._batches(unit), empty)
+            yield from isolate(batches) if isolated else batches
 
-    def _batches(self, unit: str) -> Iterator[pa.RecordBatch]:
-        for split in groups_of(self._run)[unit]:
-            clusters = read_table(self._run.store, self._run.folder("drops").require(split).files["clusters"])
-            for batch in survivors(self._run, split):
-                held = held_out_mask(batch, clusters, self._run.recipe.shards.held_out_share, self._run.recipe.seed)
+    def _batches(self, unit: Unit) -> Iterator[pa.RecordBatch]:
+        work, store = self._pass, self._job.store
+        files = (unit.files(output) for output in (work.documents, work.drops, work.clusters))
+        for documents, drops, entry, sources in zip(*files, unit.detail, strict=True):
+            clusters, labels = read_table(store, entry), work.labels.labels(sources)
+            for batch in survivors(store, documents, drops):
+                batch = labels.join(batch, ["domain"])
+                held = held_out_mask(batch, clusters, work.held_out_share, work.seed)
                 columns = [batch.column(name) for name in _READ.names if name != HELD_OUT]
                 yield pa.RecordBatch.from_arrays([*columns, pa.array(held)], schema=_READ)
 
@@ -150,58 +205,67 @@ def _hash_words(hashes: pa.Array) -> npt.NDArray[np.uint64]:
 
 
 class _Tokenise(Step):
-    def __init__(self, run: Run) -> None:
-        self._run = run
+    def __init__(self, job: Job, tokenizer: FileEntry) -> None:
+        self._job, self._tokenizer = job, tokenizer
 
     def work(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        encoder, _ = encoder_of(self._run)
-        values, offsets = encoder.encode(batch.column("text").to_pylist())
-        tokens = pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(values))
-        yield batch.drop_columns(["text"]).append_column(TOKENS, tokens)
+        encoded = encode(str(self._job.store.local_copy(self._tokenizer)), batch)
+        tokens = pa.LargeListArray.from_arrays(pa.array(encoded.offsets), pa.array(encoded.values))
+        batch = batch.drop_columns(["text"]).append_column(TOKENS, tokens)
+        failures = [encoded.failures.get(row) for row in range(batch.num_rows)] if encoded.failures else []
+        for name in (REASON, DETAIL):
+            said = [failure and getattr(failure, name) for failure in failures] or [None] * batch.num_rows
+            batch = batch.append_column(name, pa.array(said, pa.string()))
+        yield batch
 
 
 class _WriteShards(UnitWriter):
-    def __init__(self, run: Run) -> None:
+    def __init__(self, work: Write, job: Job, tokenizer: FileEntry) -> None:
         super().__init__()
-        self._run = run
+        self._pass, self._job, self._tokenizer = work, job, tokenizer
 
     def open_sink(self, unit: str) -> UnitSink:
-        return _ShardSink(self._run, unit)
+        return _ShardSink(self._pass, self._job, self._tokenizer, unit)
 
 
 class _ShardSink(UnitSink):
-    """The open shards of one unit, one per domain and split. A full one is published; the marker counts it."""
+    """The open shards of one unit, one per domain and subset. A full one is published; the marker counts it."""
 
-    def __init__(self, run: Run, unit: str) -> None:
-        self._run, self._unit = run, unit
-        self._encoder, self._end_of_text = encoder_of(run)
+    def __init__(self, work: Write, job: Job, tokenizer: FileEntry, unit: str) -> None:
+        self._pass, self._job, self._unit = work, job, unit
+        self._encoder = encoder_of(job.root, tokenizer)
+        self._end_of_text = self._encoder.token_id(work.end_of_text, "recipe, key tokenizer.end_of_text")
         self._stack = contextlib.ExitStack()
-        self._scratch: Path = self._stack.enter_context(run.store.scratch())
+        self._scratch: Path = self._stack.enter_context(job.store.scratch())
         self._open: dict[tuple[str, str], ShardWriter] = {}
         self._files: dict[str, FileEntry] = {}
         self._entries: dict[str, dict[str, list[dict[str, Any]]]] = {}
         self._languages: dict[str, dict[str, int]] = {}
+        self._failures: list[dict[str, Any]] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
+        failed = pc.is_valid(batch.column(REASON))
+        self._failures += batch.filter(failed).select(FAILURES.names).to_pylist()
+        batch = batch.filter(pc.invert(failed))
         domains = np.asarray(batch.column("domain").to_pylist(), dtype=object)
         held = batch.column(HELD_OUT).to_numpy(zero_copy_only=False)
         for domain in sorted(set(domains.tolist())):
-            for split, mask in (("train", ~held), (HELD_OUT, held)):
+            for subset, mask in (("train", ~held), (HELD_OUT, held)):
                 rows = np.flatnonzero((domains == domain) & mask)
                 if len(rows):
-                    self._add(domain, split, batch.take(pa.array(rows)))
+                    self._add(domain, subset, batch.take(pa.array(rows)))
 
-    def _add(self, domain: str, split: str, batch: pa.RecordBatch) -> None:
-        key = (domain, split)
+    def _add(self, domain: str, subset: str, batch: pa.RecordBatch) -> None:
+        key = (domain, subset)
         if key not in self._open:
             self._open[key] = ShardWriter(
                 self._scratch,
                 domain=domain,
-                split=split,
+                subset=subset,
                 vocab_size=self._encoder.vocab_size,
                 end_of_text=self._end_of_text,
                 tokenizer_digest=self._encoder.digest,
-                name=f"{domain}.{split}",
+                name=f"{domain}.{subset}",
             )
         tokens = batch.column(TOKENS)
         offsets = np.asarray(tokens.offsets)
@@ -211,15 +275,15 @@ class _ShardSink(UnitSink):
             per_language = self._languages.setdefault(language, {"documents": 0, "tokens": 0})
             per_language["documents"] += 1
             per_language["tokens"] += count
-        if self._open[key].nbytes >= self._run.recipe.shards.target_bytes:
+        if self._open[key].nbytes >= self._pass.target_bytes:
             self._close(key)
 
     def _close(self, key: tuple[str, str]) -> None:
-        domain, split = key
+        domain, subset = key
         files = self._open.pop(key).close()
-        place = self._entries.setdefault(domain, {}).setdefault(split, [])
-        folder, stem = f"{SHARDS}/{domain}/{split}", f"{self._unit}-{len(place):04d}"
-        store = self._run.store
+        place = self._entries.setdefault(domain, {}).setdefault(subset, [])
+        folder, stem = f"{SHARDS}/{domain}/{subset}", f"{self._unit}-{len(place):04d}"
+        store = self._job.store
         tokens = store.publish(files.tokens_path, folder, f"{stem}.tokens", files.rows)
         documents = store.publish(files.documents_path, folder, f"{stem}.documents", files.rows)
         shard = ShardEntry(
@@ -234,53 +298,14 @@ class _ShardSink(UnitSink):
         )
         place.append(shard.model_dump(mode="json"))
         for kind, entry in (("tokens", tokens), ("documents", documents)):
-            self._files[f"{domain}/{split}/{len(place):04d}/{kind}"] = entry
+            self._files[f"{domain}/{subset}/{len(place):04d}/{kind}"] = entry
 
-    def commit(self) -> None:
+    def commit(self, closing: Any) -> None:
         for key in sorted(self._open):
             self._close(key)
         statistics = {"shards": self._entries, "languages": dict(sorted(self._languages.items()))}
-        self._run.commit("write", self._unit, self._files, statistics)
+        tables = {"failures": pa.Table.from_pylist(self._failures, FAILURES)}
+        self._job.commit(self._unit, self._files, statistics, tables)
 
     def abandon(self) -> None:
         self._stack.close()
-
-
-class Catalog(DriverPass):
-    """Lists all shards in ``shards/manifest.json``, last of all: without it no trainer reads any of them."""
-
-    name = "catalog"
-    upstream = ("write", "tokenizer")
-
-    def section(self, run: Run) -> Any:
-        """Nothing beyond its upstream."""
-        return []
-
-    def work(self, run: Run) -> None:
-        """Fold the units' shards and remove files that no unit names."""
-        encoder, end_of_text = encoder_of(run)
-        domains: dict[str, dict[str, list[ShardEntry]]] = {}
-        wanted = {f"{SHARDS}/{CATALOG_NAME}"}
-        for unit in run.manifest("write")["units"]:
-            wanted |= {entry["path"] for entry in unit["files"].values()}
-            for domain, splits in unit["statistics"]["shards"].items():
-                for split, entries in splits.items():
-                    place = domains.setdefault(domain, {}).setdefault(split, [])
-                    place += [ShardEntry(**entry) for entry in entries]
-        catalog = ShardCatalog(
-            token_dtype=token_dtype(encoder.vocab_size).name,
-            vocab_size=encoder.vocab_size,
-            end_of_text=end_of_text,
-            tokenizer=encoder.digest,
-            domains={
-                name: DomainShards(**{split: tuple(entries) for split, entries in splits.items()})
-                for name, splits in sorted(domains.items())
-            },
-        )
-        listing, data = f"{SHARDS}/{CATALOG_NAME}", catalog.to_json().encode()
-        run.store.write_bytes(listing, data)
-        for path in run.store.list(SHARDS):
-            if path not in wanted:
-                run.store.delete(path)
-        statistics = {split: catalog.tokens_per_domain(split) for split in ("train", "held_out")}
-        run.commit(self.name, self.UNIT, {"catalog": FileEntry.of(listing, data)}, statistics)

@@ -1,4 +1,4 @@
-"""Settling a schedule on the tokens that a run has: concrete stages, checked before anything is trained."""
+"""Resolving a schedule against the tokens of a run: concrete phases, checked before anything is trained."""
 
 from __future__ import annotations
 
@@ -7,48 +7,49 @@ from collections.abc import Mapping
 from typing import Final
 
 from shards.errors import UserError
-from shards.schedule.schedule import LearningRate, Rope, Schedule, ScheduleSettings, ScheduleStage, Stage
+from shards.schedule.schedule import LearningRate, Phase, Rope, Schedule
+from shards.schedule.settings import PhaseSettings, ScheduleSettings
 
 _SLACK: Final = 1e-9
-"""Relative; keeps a cap that is asked for exactly, such as 1 epoch of natural weights, from failing on rounding."""
+"""Relative tolerance: a cap that is met exactly, such as 1 epoch of natural weights, must not fail on rounding."""
 
 
 def resolve(settings: ScheduleSettings, tokens_per_domain: Mapping[str, int]) -> Schedule:
     """Return the schedule over the training tokens of a run.
 
-    Stage lengths are rounded down to whole batches, one at least. The epoch caps are checked against tokens, and an
-    epoch's rows have at least as many slots as it has tokens; so a schedule that passes never runs out of what its caps
-    allow, but for the one row by which mixing may be ahead.
+    Phase lengths are rounded down to whole batches, at least one. The epoch caps are checked in tokens, and the rows of
+    an epoch have at least as many slots as the epoch has tokens; so a schedule that passes never reads more than its
+    caps allow, except for the one row by which mixing may be ahead.
 
     Raises:
-        UserError: if a weight names no domain of the run, or a domain would be read more often than its cap.
+        UserError: if a weight names an unknown domain, or a domain would be read more often than its cap allows.
     """
     domains = tuple(sorted(tokens_per_domain))
     have = tuple(tokens_per_domain[name] for name in domains)
     if not sum(have):
         raise UserError(
-            "the run has no training tokens", place="schedule", remedy="See the drop statistics: headrace inspect"
+            "the run has no training tokens", place="schedule", remedy="Look at the drop statistics: headrace inspect"
         )
     _check_groups(settings, domains)
     lengths = _lengths(settings, sum(have))
-    stages: list[Stage] = []
-    for index, (stage, tokens) in enumerate(zip(settings.stages, lengths, strict=True)):
-        place = f"schedule.stages[{index}] ({stage.name})"
-        start, end = _weights(stage, settings, domains, have, place)
-        stages.append(
-            Stage(
-                name=stage.name,
+    phases: list[Phase] = []
+    for index, (phase, tokens) in enumerate(zip(settings.phases, lengths, strict=True)):
+        place = f"schedule.phases[{index}] ({phase.name})"
+        start, end = _weights(phase, settings, domains, have, place)
+        phases.append(
+            Phase(
+                name=phase.name,
                 tokens=tokens,
-                context_tokens=stage.context_tokens,
-                batch_tokens=stage.batch_tokens,
+                context_tokens=phase.context_tokens,
+                batch_tokens=phase.batch_tokens,
                 weights_start=start,
                 weights_end=end,
-                rope=_rope(stage, settings.stages[0].context_tokens),
-                learning_rate=_learning_rate(stage, tokens, stages[-1].learning_rate.end if stages else None, place),
+                rope=_rope(phase, settings.phases[0].context_tokens),
+                learning_rate=_learning_rate(phase, tokens, phases[-1].learning_rate.end if phases else None, place),
             )
         )
     schedule = Schedule(
-        domains=domains, tokens_per_domain=have, stages=tuple(stages), exact_epochs=settings.exact_epochs
+        domains=domains, tokens_per_domain=have, phases=tuple(phases), exact_epochs=settings.exact_epochs
     )
     if settings.exact_epochs is None:
         _check_caps(schedule, settings)
@@ -58,9 +59,9 @@ def resolve(settings: ScheduleSettings, tokens_per_domain: Mapping[str, int]) ->
 def _lengths(settings: ScheduleSettings, have: int) -> list[int]:
     total = settings.tokens or round((settings.epochs or settings.exact_epochs or 0) * have)
     lengths = []
-    for stage in settings.stages:
-        wanted = stage.tokens if stage.tokens is not None else (stage.share or 0.0) * total
-        lengths.append(max(1, int(wanted * (1 + _SLACK) // stage.batch_tokens)) * stage.batch_tokens)
+    for phase in settings.phases:
+        wanted = phase.tokens if phase.tokens is not None else (phase.share or 0.0) * total
+        lengths.append(max(1, int(wanted * (1 + _SLACK) // phase.batch_tokens)) * phase.batch_tokens)
     return lengths
 
 
@@ -84,17 +85,17 @@ def _known(name: str, names: tuple[str, ...], place: str) -> None:
 
 
 def _weights(
-    stage: ScheduleStage, settings: ScheduleSettings, domains: tuple[str, ...], have: tuple[int, ...], place: str
+    phase: PhaseSettings, settings: ScheduleSettings, domains: tuple[str, ...], have: tuple[int, ...], place: str
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the weights at the stage's start and end, each in the order of ``domains`` and adding up to 1."""
-    if stage.weights == "natural":
+    """Return the weights at the phase's start and end, each in the order of ``domains`` and adding up to 1."""
+    if phase.weights == "natural":
         natural = tuple(tokens / sum(have) for tokens in have)
         return natural, natural
     tokens = dict(zip(domains, have, strict=True))
     ends: list[tuple[float, ...]] = []
     for end in (0, 1):
         parts = dict.fromkeys(domains, 0.0)
-        for name, weight in stage.weights.items():
+        for name, weight in phase.weights.items():
             _known(name, (*domains, *settings.groups), f"{place}.weights")
             value = weight[end] if isinstance(weight, tuple) else weight
             members = settings.groups.get(name, (name,))
@@ -103,41 +104,41 @@ def _weights(
                 raise UserError(
                     f"domain {name!r} has weight {value:g} but no training tokens",
                     place=f"{place}.weights",
-                    remedy="Leave it out, or see in the drop statistics where its documents went",
+                    remedy="Leave it out, or look in the drop statistics for where its documents went",
                 )
             for member in members if whole else ():
                 parts[member] += value * tokens[member] / whole
         total = sum(parts.values())
         if not total:
-            raise UserError("all weights are zero", place=f"{place}.weights", remedy="Give one domain a weight")
+            raise UserError("all weights are zero", place=f"{place}.weights", remedy="Give a domain a positive weight")
         ends.append(tuple(parts[name] / total for name in domains))
     return ends[0], ends[1]
 
 
-def _rope(stage: ScheduleStage, first_context: int) -> Rope:
-    original = stage.rope.original_context_tokens or first_context
+def _rope(phase: PhaseSettings, first_context: int) -> Rope:
+    original = phase.rope.original_context_tokens or first_context
     factor = 1.0
-    if stage.rope.kind in ("pi", "yarn"):
-        factor = stage.rope.factor or max(1.0, stage.context_tokens / original)
-    return Rope(kind=stage.rope.kind, theta=stage.rope.theta, factor=factor, original_context_tokens=original)
+    if phase.rope.kind in ("pi", "yarn"):
+        factor = phase.rope.factor or max(1.0, phase.context_tokens / original)
+    return Rope(kind=phase.rope.kind, theta=phase.rope.theta, factor=factor, original_context_tokens=original)
 
 
-def _learning_rate(stage: ScheduleStage, tokens: int, before: float | None, place: str) -> LearningRate:
-    rate = stage.learning_rate
+def _learning_rate(phase: PhaseSettings, tokens: int, before: float | None, place: str) -> LearningRate:
+    rate = phase.learning_rate
     start = rate.start if rate.start is not None else before
-    assert start is not None, "the settings check that the first stage has one"
+    assert start is not None, "the settings check that the first phase has a start"
     end = rate.end if rate.end is not None else start
     if rate.warmup_tokens >= tokens:
         raise UserError(
-            f"warm-up takes {rate.warmup_tokens:,} of the stage's {tokens:,} tokens",
+            f"warm-up takes {rate.warmup_tokens:,} of the phase's {tokens:,} tokens",
             place=f"{place}.learning_rate.warmup_tokens",
-            remedy=f"Give it less, such as {tokens // 10:,}",
+            remedy=f"Shorten it, for example to {tokens // 10:,}",
         )
     return LearningRate(shape=rate.shape, start=start, end=end, warmup_tokens=rate.warmup_tokens)
 
 
 def _cap(name: str, settings: ScheduleSettings) -> float:
-    """Return a domain's cap: its own, else the least of its groups', else the default."""
+    """Return a domain's cap: its own, or else the lowest of its groups', or else the default."""
     if name in settings.max_epochs:
         return settings.max_epochs[name]
     groups = [
@@ -159,5 +160,5 @@ def _check_caps(schedule: Schedule, settings: ScheduleSettings) -> None:
                 f"tokens of it, the run has {have:,}, and its cap is {cap:g} epochs",
                 place="schedule",
                 remedy=f"Lower its weights, shorten the schedule to {fits:,} tokens, "
-                f"or allow it by max_epochs.{name} = {tokens / have + 0.005:.2f}",
+                f"or allow it with max_epochs.{name} = {tokens / have + 0.005:.2f}",
             )

@@ -1,7 +1,8 @@
 """A two-level Bloom filter: which 128-bit hashes may have been added twice (Bloom 1970).
 
-The first level holds what was seen once, the second what was seen again. Asking the second after everything was added
-gives the suspects: never a false negative, and few of those seen once.
+The first level holds every key; the second holds those that seemed to be in the first already when they were added.
+Querying the second level after all keys were added returns the suspects: no false negatives, and few keys that were
+added only once.
 """
 
 from __future__ import annotations
@@ -30,17 +31,19 @@ def bloom_size(items: int, false_positive_rate: float) -> tuple[int, int]:
         raise UserError(
             f"a false-positive rate of {false_positive_rate}",
             place="false_positive_rate",
-            remedy="Give a number between 0 and 1; 0.01 is usual",
+            remedy="Choose a number between 0 and 1; 0.01 is usual",
         )
     if items < 0:
-        raise UserError(f"a Bloom filter for {items} items", place="items", remedy="Give a count, 0 or more")
+        raise UserError(f"a Bloom filter for {items} items", place="items", remedy="Pass a count of 0 or more")
     bits = max(64, math.ceil(-items * math.log(false_positive_rate) / math.log(2) ** 2))
     probes = round(bits / items * math.log(2)) if items else 1
     return bits, min(max(1, probes), MAX_PROBES)
 
 
 class TwoLevelBloom:
-    """A set of 128-bit keys, given as two uint64 arrays of the same length, with a second one of those met again.
+    """A set of 128-bit keys, and a second one of those that were added more than once.
+
+    Keys are passed as two uint64 arrays of equal length, the upper and the lower half.
 
     Attributes:
         bits: size of each level in bits.
@@ -52,30 +55,16 @@ class TwoLevelBloom:
         self._once = np.zeros(-(-self.bits // 64), np.uint64)
         self._twice = np.zeros_like(self._once)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of both levels."""
-        return self._once.nbytes + self._twice.nbytes
-
     def add(self, hi: npt.NDArray[np.uint64], lo: npt.NDArray[np.uint64]) -> None:
-        """Add keys, each shape (n,). A key that may be in the first level already goes to the second too."""
+        """Add keys, two arrays of shape (n,). One that may be in the first level already is added to the second too."""
         hi, lo = _halves(hi, lo)
         _add(self._once, self._twice, np.uint64(self.bits), self.probes, hi, lo)
 
-    def seen(self, hi: npt.NDArray[np.uint64], lo: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-        """Return which keys may have been added, bool of shape (n,). False is certain."""
-        return self._query(self._once, hi, lo)
-
     def suspects(self, hi: npt.NDArray[np.uint64], lo: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-        """Return which keys may have been added twice or more, bool of shape (n,). False is certain."""
-        return self._query(self._twice, hi, lo)
-
-    def _query(
-        self, level: npt.NDArray[np.uint64], hi: npt.NDArray[np.uint64], lo: npt.NDArray[np.uint64]
-    ) -> npt.NDArray[np.bool_]:
+        """Return which keys may have been added more than once, bool of shape (n,). False is certain."""
         hi, lo = _halves(hi, lo)
         found = np.empty(len(hi), np.bool_)
-        _contains(argument(level), np.uint64(self.bits), self.probes, hi, lo, found)
+        _contains(argument(self._twice), np.uint64(self.bits), self.probes, hi, lo, found)
         return found
 
 
@@ -83,7 +72,7 @@ def _halves(
     hi: npt.NDArray[np.uint64], lo: npt.NDArray[np.uint64]
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
     if hi.dtype != np.uint64 or lo.dtype != np.uint64 or hi.ndim != 1 or hi.shape != lo.shape:
-        raise ValueError(f"halves are {hi.dtype}{hi.shape} and {lo.dtype}{lo.shape}, not uint64 of one length")
+        raise ValueError(f"halves are {hi.dtype}{hi.shape} and {lo.dtype}{lo.shape}, not uint64 arrays of equal length")
     return argument(hi), argument(lo)
 
 
@@ -102,7 +91,7 @@ def _reduce(value: np.uint64, bits: np.uint64) -> np.uint64:
 def _starts(hi: np.uint64, lo: np.uint64) -> tuple[np.uint64, np.uint64]:
     """Return the first probe and the step of double hashing (Kirsch and Mitzenmacher 2006).
 
-    Mixed, because keys are partitioned by the range of ``hi``: taken as it is, it would fill a slice of the filter.
+    Mixed, because keys are partitioned by ranges of ``hi``: unmixed, those of a range would fill a slice of the filter.
     """
     return mix(hi), mix(lo ^ MIX_1) | np.uint64(1)
 

@@ -18,15 +18,15 @@ def components(
 
     Returns:
         ids, int64 ascending, every id once; and root, int64 of the same shape: the smallest id of its component.
-        Memory is about 80 bytes an edge.
+        Takes about 80 bytes of memory per edge.
 
     Raises:
-        ValueError: if the arrays are not int64 of one length.
+        ValueError: if the arrays are not int64, or differ in length.
     """
     if a.dtype != np.int64 or b.dtype != np.int64 or a.ndim != 1 or a.shape != b.shape:
-        raise ValueError(f"edges from {a.dtype}{a.shape} to {b.dtype}{b.shape}, not int64 of one length")
+        raise ValueError(f"edges from {a.dtype}{a.shape} to {b.dtype}{b.shape}, not int64 arrays of equal length")
     ends = np.concatenate([a, b])
-    # One argsort numbers the vertices ten times faster than np.unique, which hashes, and searchsorted, which jumps.
+    # One argsort numbers the vertices ten times as fast as np.unique, which hashes, and searchsorted, whose reads jump.
     order = np.argsort(ends)
     ends = ends[order]
     first = np.ones(len(ends), np.bool_)
@@ -57,5 +57,5 @@ def _unite(parent: npt.NDArray[np.int64], a: npt.NDArray[np.int64], b: npt.NDArr
         else:
             parent[one] = other
     for at in range(len(parent)):
-        # Roots are smaller than what hangs from them, so the parent is final already.
+        # A root is smaller than everything below it, so the parent's own entry is final by now.
         parent[at] = parent[parent[at]]

@@ -1,7 +1,7 @@
-"""Exact duplicates: of the documents with one content hash, the one with the smallest (priority, doc_id) stays.
+"""Exact duplicates: of the documents that share a content hash, the one with the smallest (priority, doc_id) stays.
 
-A two-level Bloom filter scans the keys first, and an exact table holds only those that it suspects: a false positive
-costs 28 bytes of memory, never a document. The result depends on the set of keys alone, not on their order or chunks.
+A two-level Bloom filter scans the keys first, and an exact table holds only its suspects: a false positive costs 28
+bytes of memory, never a document. The result depends on the set of keys alone, not on their order or chunks.
 """
 
 from __future__ import annotations
@@ -27,25 +27,19 @@ DROP: Final = np.dtype([("doc_id", "<i8"), ("witness", "<i8")])
 
 @dataclass(frozen=True)
 class ExactStatistics:
-    """What the search came to.
+    """What the search cost.
 
     Attributes:
-        keys: documents looked at.
-        suspects: of these, in the exact table.
-        false_positives: of these, with a hash of their own after all.
-        drops: documents dropped.
-        filter_bytes: memory of the Bloom filter.
+        keys: all keys.
+        suspects: those that the Bloom filter could not rule out, and the exact table held.
     """
 
     keys: int
     suspects: int
-    false_positives: int
-    drops: int
-    filter_bytes: int
 
 
 def exact_keys(content_hash: pa.Array, priority: npt.NDArray[np.int32], doc_id: npt.NDArray[np.int64]) -> Structured:
-    """Return the keys, ``EXACT_KEY`` of shape (n,), of documents with ``content_hash`` as ``fingerprint_v1`` gives it.
+    """Return the keys, ``EXACT_KEY`` of shape (n,), of documents with the ``content_hash`` of ``fingerprint_v2``.
 
     Raises:
         ValueError: if a hash is null or not of 16 bytes.
@@ -66,18 +60,18 @@ def exact_drops(
     """Find the documents that repeat another.
 
     Args:
-        chunks: arrays of ``EXACT_KEY``, gone through three times: a lazy sequence may map them from disk each time.
-        false_positive_rate: of the Bloom filter, against memory: 0.01 takes 2.4 bytes a key, 0.001 takes 3.6.
+        chunks: arrays of ``EXACT_KEY``, iterated over three times: a lazy sequence may map them from disk each time.
+        false_positive_rate: of the Bloom filter, traded against memory: 0.01 takes 2.4 bytes a key, 0.001 takes 3.6.
 
     Returns:
         ``DROP`` of shape (drops,), ascending by doc_id, whose witnesses are all kept; and statistics.
 
     Raises:
         UserError: if the rate is not inside (0, 1).
-        TypeError: if ``chunks`` can be gone through only once.
+        TypeError: if ``chunks`` is an iterator.
     """
     if isinstance(chunks, Iterator):
-        raise TypeError("chunks are gone through three times: give a sequence, not an iterator")
+        raise TypeError("chunks are iterated over three times: pass a sequence, not an iterator")
     keys = sum(len(chunk) for chunk in chunks)
     bloom = TwoLevelBloom(keys, false_positive_rate)
     for chunk in chunks:
@@ -88,14 +82,13 @@ def exact_drops(
     starts = np.flatnonzero(_differs(table["hash_hi"]) | _differs(table["hash_lo"]))
     sizes = np.diff(np.append(starts, len(table)))
     survivor = np.repeat(table["doc_id"][starts], sizes)
-    # A key met twice, as by a retry, is one document and no duplicate of itself.
+    # A key that occurs twice, after a retry say, is one document, not a duplicate of itself.
     dropped = np.flatnonzero(table["doc_id"] != survivor)
     drops = np.empty(len(dropped), DROP)
     drops["doc_id"], drops["witness"] = table["doc_id"][dropped], survivor[dropped]
     drops = drops[np.lexsort((drops["witness"], drops["doc_id"]))]
     drops = drops[_differs(drops["doc_id"]) | _differs(drops["witness"])]
-    alone = int(np.count_nonzero(sizes == 1))
-    return drops, ExactStatistics(keys, len(table), alone, len(drops), bloom.nbytes)
+    return drops, ExactStatistics(keys, len(table))
 
 
 def _differs(column: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:

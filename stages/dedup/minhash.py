@@ -2,8 +2,8 @@
 
 A permutation is an affine map of 32 bits, ``a * x + b`` modulo 2^32 with odd ``a``: one vector instruction for sixteen
 of them. ``x`` is the upper half of a shingle's 64-bit hash, which is well mixed, so the least value is a uniform choice
-among the shingles, and signatures of sets with Jaccard J agree in a share J of their places. Candidates only come from
-here; what counts is the exact Jaccard (``stages.dedup.near``).
+among the shingles, and signatures of sets with Jaccard J agree in a share J of their places. They only propose
+candidates; the exact Jaccard decides (``stages.dedup.near``).
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ def candidate_probability(jaccard: npt.ArrayLike, bands: int, rows: int) -> npt.
 def bands_for(threshold: float, permutations: int) -> tuple[int, int]:
     """Choose bands and rows per band: the most rows that still find 95% of pairs exactly at ``threshold``.
 
-    More rows mean fewer candidates to verify. Minimising false positives and negatives alike, as is usual elsewhere,
-    would give 9 bands of 13 rows for 0.8 and 128, which miss 60% of pairs at 0.8; here candidates are verified, so a
-    false positive costs a moment and only a false negative is an error. Some permutations may stay out of any band.
+    More rows mean fewer candidates to verify. Minimising false positives and false negatives alike, as other tools do,
+    would choose 9 bands of 13 rows for a threshold of 0.8 and 128 permutations, and miss 60% of the pairs at 0.8. Here
+    candidates are verified, so a false positive costs a moment, and only a false negative is an error. Some
+    permutations may belong to no band.
 
     Returns:
         (bands, rows) with ``bands * rows <= permutations``.
@@ -48,10 +49,10 @@ def bands_for(threshold: float, permutations: int) -> tuple[int, int]:
         UserError: if the threshold is outside (0, 1], or no bands of so few permutations reach it.
     """
     if not 0 < threshold <= 1:
-        raise UserError(f"a Jaccard threshold of {threshold}", place="threshold", remedy="Give 0.5 to 1; 0.8 is usual")
+        raise UserError(f"a Jaccard threshold of {threshold}", place="threshold", remedy="Use 0.5 to 1; 0.8 is usual")
     if not 1 <= permutations <= MAX_PERMUTATIONS:
-        raise UserError(f"{permutations} permutations", place="permutations", remedy=f"Give 1 to {MAX_PERMUTATIONS}")
-    # Beyond 16 rows a band is as good as the whole document; two edits would separate duplicates at any threshold.
+        raise UserError(f"{permutations} permutations", place="permutations", remedy=f"Use 1 to {MAX_PERMUTATIONS}")
+    # A band of more than 16 rows is almost the whole document: two edits would separate duplicates at any threshold.
     for rows in range(min(16, permutations), 0, -1):
         bands = permutations // rows
         if candidate_probability(threshold, bands, rows) >= RECALL_AT_THRESHOLD:
@@ -59,7 +60,7 @@ def bands_for(threshold: float, permutations: int) -> tuple[int, int]:
     raise UserError(
         f"{permutations} permutations find less than {RECALL_AT_THRESHOLD:.0%} of pairs with Jaccard {threshold}",
         place="permutations, threshold",
-        remedy="Give more permutations or a higher threshold",
+        remedy="Use more permutations or a higher threshold",
     )
 
 
@@ -76,10 +77,10 @@ def signatures(
     """Return the MinHash signature of every document.
 
     Args:
-        offsets: int64 of shape (n + 1,), as ``batch_shingles`` gives them.
+        offsets: int64 of shape (n + 1,), from ``batch_shingles``.
         hashes: uint64 shingles of all documents.
         permutations: length of a signature.
-        seed: of the permutations; signatures compare only where it is the same.
+        seed: of the permutations; only signatures with the same one can be compared.
 
     Returns:
         uint32 of shape (n, permutations); a document without shingles has ``EMPTY`` everywhere.
@@ -120,7 +121,7 @@ def band_keys(signatures: npt.NDArray[np.uint32], bands: int, rows: int) -> npt.
         ValueError: if the signatures are too short.
     """
     if signatures.ndim != 2 or signatures.shape[1] < bands * rows:
-        raise ValueError(f"signatures of shape {signatures.shape} hold no {bands} bands of {rows} rows")
+        raise ValueError(f"signatures of shape {signatures.shape} are too short for {bands} bands of {rows} rows")
     grouped = signatures[:, : bands * rows].reshape(len(signatures), bands, rows)
     keys = np.broadcast_to(random_words(rows, bands), (len(signatures), bands))
     for row in range(rows):

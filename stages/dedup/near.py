@@ -26,7 +26,7 @@ BAND_KEY: Final = np.dtype([("band", "<u2"), ("key", "<u8"), ("priority", "<i4")
 """One band of one document, with what orders the document among its duplicates."""
 
 PAIR: Final = np.dtype([("a", "<i8"), ("b", "<i8")])
-"""Two doc_ids; ``a`` comes before ``b`` in (priority, doc_id) order, so ``b`` is the one that may have to go."""
+"""Two doc_ids; ``a`` comes before ``b`` in (priority, doc_id) order, so ``b`` is the one that may be removed."""
 
 REMOVAL: Final = np.dtype([("doc_id", "<i8"), ("witness", "<i8"), ("jaccard", "<f8")])
 """A document to remove, a kept one that it resembles, and their Jaccard rounded to 1e-4."""
@@ -50,8 +50,8 @@ def near_keys(keys: UInt64s, priority: npt.NDArray[np.int32], doc_id: Int64s) ->
 def candidate_pairs(chunks: Sequence[npt.NDArray[Any]], all_pairs_up_to: int = 32, star: int = 16) -> Structured:
     """Return the pairs of documents that share a band.
 
-    A bucket of up to ``all_pairs_up_to`` documents gives all its pairs; a bigger one pairs each document with the first
-    ``star`` in (priority, doc_id) order, which are those that would stay. So there are at most
+    A bucket of up to ``all_pairs_up_to`` documents yields all its pairs; a larger one pairs each document with the
+    first ``star`` in (priority, doc_id) order, which are those that would stay. So there are at most
     ``max(star, (all_pairs_up_to - 1) / 2)`` pairs per key.
 
     Args:
@@ -69,7 +69,7 @@ def candidate_pairs(chunks: Sequence[npt.NDArray[Any]], all_pairs_up_to: int = 3
     bucket = np.lexsort((rank, table["key"], table["band"]))
     band, key, rank = table["band"][bucket], table["key"][bucket], rank[bucket]
     codes = np.empty(0, np.uint64)
-    # A band at a time, because near duplicates meet again in most bands: all at once would hold each pair many times.
+    # One band at a time: near duplicates share most bands, so all at once would hold each pair many times.
     for start, end in itertools.pairwise([*np.flatnonzero(_starts(band)).tolist(), len(band)]):
         codes = np.concatenate([codes, _band_pairs(key[start:end], rank[start:end], all_pairs_up_to, star)])
         # Sorting 64-bit integers is vectorised; np.unique hashes them first and takes many times as long.
@@ -136,7 +136,7 @@ def jaccard_of_pairs(pairs: npt.NDArray[Any], doc_ids: Int64s, offsets: Int64s, 
         hashes: uint64; ``hashes[offsets[i]:offsets[i + 1]]`` are the shingles of ``doc_ids[i]``, ascending, each once.
 
     Returns:
-        Shared shingles over all shingles; 0 where neither document has any, since nothing speaks for a duplicate.
+        Shared shingles over all shingles; 0 if neither document has any, since nothing says that they are duplicates.
 
     Raises:
         ValueError: if a document of a pair is not in ``doc_ids``.
@@ -176,7 +176,9 @@ def _jaccard(a: Int64s, b: Int64s, offsets: Int64s, hashes: UInt64s, out: Float6
 def greedy_survivors(
     pairs: npt.NDArray[Any], jaccard: Float64s, priority_of: PriorityOf, threshold: float
 ) -> Structured:
-    """Decide which documents go: those that reach ``threshold`` with one that stays, in (priority, doc_id) order.
+    """Decide which documents are removed: those that reach ``threshold`` with one that stays.
+
+    Documents are taken in (priority, doc_id) order.
 
     Args:
         pairs: ``PAIR`` in any order and direction.
@@ -212,7 +214,7 @@ def greedy_survivors(
 
 @kernel
 def _greedy(earlier: Int64s, later: Int64s, score: Int64s, witness: Int64s, found: Int64s) -> None:
-    """Walk edges by the rank of the later document: what is decided of earlier ones is final by then."""
+    """Walk edges by the rank of the later document: earlier documents have been decided by then."""
     for edge in range(len(later)):
         if witness[later[edge]] < 0 and witness[earlier[edge]] < 0:
             witness[later[edge]] = earlier[edge]

@@ -1,1 +1,1 @@
-"""HTML: its character set, its tags, and a guard against pages built to stall a parser."""
+"""HTML: the charset and the tags of a page, and a guard against pages that would stall a parser."""

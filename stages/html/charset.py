@@ -1,7 +1,7 @@
-"""Which charset a body is in: byte order mark, declared label, HTML prescan, then detection; and decoding it.
+"""The charset of a body, by byte order mark, declared label, HTML prescan, or detection; and decoding it.
 
-The order is that of the WHATWG Encoding and HTML standards, in which a byte order mark overrules the HTTP header.
-Labels go through the standard's own list, so that a page cannot name a Python codec such as ``unicode_escape``.
+The order is that of the WHATWG Encoding and HTML standards, in which a byte order mark overrides the HTTP header.
+Labels are looked up in the standard's own list, so that a page cannot name a Python codec such as ``unicode_escape``.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5
 from stages.html.tags import ATTRIBUTES, TAGS
 
 PRESCAN_BYTES: Final = 16 << 10
-"""The standard asks for 1,024; browsers go on where that ends in a comment or script, and crawls hold such pages."""
+"""The standard requires 1,024. Browsers read on if that ends inside a comment or script, and crawls have such pages."""
 
-# Where Python's codec of the same name is narrower than what browsers decode.
+# Python's codecs of these names decode less than browsers do.
 _WIDER: Final = {
     "gbk": "gb18030",
     "gb2312": "gb18030",
@@ -26,7 +26,7 @@ _WIDER: Final = {
     "iso8859-11": "cp874",
     "iso8859-8-i": "iso8859-8",
 }
-# Labels that pages use, with one meaning only, and the standard's list lacks or forbids for what scripts could do.
+# Labels that pages use unambiguously, and that the standard's list lacks, or forbids because of what scripts could do.
 _ALIASES: Final = {
     "cp855": "cp855",
     "ibm855": "cp855",
@@ -60,7 +60,7 @@ _LABEL: Final = re.compile(r"charset\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s\"';,]
 
 
 def codec_of(label: str | None) -> str | None:
-    """Return the Python codec for a charset label of the web, None if there is no such charset."""
+    """Return the Python codec for a charset label as used on the web, None if there is no such charset."""
     if not label:
         return None
     name = label.strip(" \t\r\n\f").lower()
@@ -78,14 +78,14 @@ def declared(content_type: str | None) -> str | None:
 
 
 def byte_order_mark(body: bytes) -> str | None:
-    """Return the codec of a byte order mark."""
+    """Return the codec that a byte order mark stands for, None if there is no mark."""
     return next((codec for mark, codec in _BOMS if body.startswith(mark)), None)
 
 
 def prescan(body: bytes) -> str | None:
-    """Return the codec that an HTML page's own ``meta`` names, by the standard's prescan of its first bytes.
+    """Return the codec that a page names in its own ``meta``, by the standard's prescan of its first bytes.
 
-    UTF-16 means UTF-8 there: the bytes of the ``meta`` itself show that it is not UTF-16.
+    UTF-16 is taken for UTF-8: that the bytes of the ``meta`` could be read shows that they are not UTF-16.
     """
     for tag in TAGS.finditer(body[:PRESCAN_BYTES].decode("latin-1")):
         if tag[1] and tag[1].lower() == "meta" and tag[0].endswith(">") and (codec := _meta(tag[2])):
@@ -105,7 +105,7 @@ def _meta(attributes: str) -> str | None:
 
 
 def charset_of(body: bytes, content_type: str | None, *, html: bool) -> str:
-    """Return the codec to decode ``body`` with, from the surest source to the least sure, ``cp1252`` at the end."""
+    """Return the codec to decode ``body`` with, from the most reliable source that names one; else ``cp1252``."""
     codec = byte_order_mark(body) or declared(content_type) or (prescan(body) if html else None)
     if codec is None:
         codec = codec_of(detect_encoding(body))
@@ -113,5 +113,5 @@ def charset_of(body: bytes, content_type: str | None, *, html: bool) -> str:
 
 
 def decode(body: bytes, codec: str) -> str:
-    """Decode ``body``; what does not decode becomes U+FFFD, a byte order mark goes."""
+    """Decode ``body``, with U+FFFD for what cannot be decoded, and without the byte order mark."""
     return body.decode(codec, "replace").removeprefix("\ufeff")

@@ -1,4 +1,4 @@
-"""The HTML standard's tokenisation (13.2.5) over UTF-8 bytes: names, attributes, comments, raw text; all linear."""
+"""The HTML standard's tokenisation (13.2.5) of UTF-8 bytes in linear time: names, attributes, comments, raw text."""
 # numba infers the types of what it compiles, and compiles no generators.
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False
 # ruff: noqa: SIM110
@@ -12,21 +12,24 @@ import numpy as np
 from stages.html.names import ANNOTATION, FONT, SCRIPT, TABLE_SIZE
 from stages.jit import subkernel
 
-# All that the scan keeps is one int64 array of rows, because numba counts references to every array at every call: a
-# row for the tag at hand, one for where the scan is, then the open elements, then formatting elements cut off.
+# The whole state of the scan is one int64 array of rows, because numba counts the references to every array at every
+# call: a row for the current tag, one for the scan itself, then the open elements, then the cut-off formatting
+# elements, which were closed by something other than their own end tag and wait to be reopened.
 LOW, HIGH, START, LENGTH, END, BITS, HASH = range(7)
-"""Columns of an element: its name's first 16 bytes, place and length; where its attributes end; what it is; of a
-formatting element the attributes' hash, of a marker the row after those that were cut off before it."""
+"""Columns of an element: the first 16 bytes of its name, its place and length; where its attributes end; what it is
+(bits of ``names``); for a formatting element the hash of its attributes, for a marker the row after the cut-off
+elements that precede it."""
 SIZE, CUT, BASE, DEEPEST, ATTRIBUTES, FLAGS, LIMIT = range(7)
-"""Columns of ``STATE``: the rows after the last open element and the last one cut off; the row of the first one cut off
-inside the last marker; the depth; of the tag at hand, how many attributes and what kind; and the room for open ones."""
+"""Columns of ``STATE``: the rows after the last open and after the last cut-off element; the row of the first cut-off
+element inside the last marker; the greatest depth; the number and flags of the current tag's attributes; and how many
+open elements there is room for."""
 TAG, STATE, MOVED, NOTHING, FIRST = range(5)
 CLOSED, FONT_ATTRIBUTE, HTML_ENCODING = 1, 2, 4
 CUT_PER_OPEN: Final = 4
 
 WORDS: Final = np.frombuffer(b"colorfacesizeencodingtext/htmlapplication/xhtml+xml<![CDATA[", np.uint8)
-_COLOR, _FACE, _SIZE, _ENCODING, _TEXT_HTML, _XHTML, _CDATA, _END = 0, 5, 9, 13, 21, 30, 51, 60
-"""Where the words begin in ``WORDS``."""
+_COLOR, _FACE, _SIZE, _ENCODING, _TEXT_HTML, _XHTML, _CDATA = 0, 5, 9, 13, 21, 30, 51
+"""Where each word begins in ``WORDS``, and ends: at the next one."""
 
 
 @subkernel
@@ -53,7 +56,7 @@ def _ends_name(byte):
 
 @subkernel
 def read_name(page, i, rows):
-    """Read the tag name at ``i`` into the row ``TAG``; give the index after it."""
+    """Read the tag name at ``i`` into the row ``TAG``; return the index after it."""
     low = high = np.int64(0)
     start = i
     while i < len(page) and not _ends_name(page[i]):
@@ -75,7 +78,7 @@ def read_name(page, i, rows):
 
 @subkernel
 def bits_of(rows, known):
-    """Return what the tag at hand is, from the table ``known``; 0 for names not in it."""
+    """Return the bits of the current tag's name from the table ``known``; 0 for names not in it."""
     if rows[TAG, LENGTH] > 16:
         return np.int64(0)
     low, high = rows[TAG, LOW], rows[TAG, HIGH]
@@ -100,7 +103,7 @@ def _is_word(page, start, end, words, first, last):
 
 @subkernel
 def read_attributes(page, i, rows, words, bits):
-    """Read the attributes at ``i`` into the row ``STATE``; give the index after the tag, or the page's end."""
+    """Read the attributes at ``i`` into the row ``STATE``; return the index after the tag, or the end of the page."""
     count = flags = 0
     end = len(page)
     while i < end:
@@ -164,7 +167,7 @@ def read_attributes(page, i, rows, words, bits):
 
 @subkernel
 def _is_tag_of(page, i, rows):
-    """Return whether the name of the tag at hand stands at ``i`` and ends there."""
+    """Return whether the current tag's name, and nothing longer, is at ``i``."""
     end = i + rows[TAG, LENGTH]
     if end >= len(page) or not _ends_name(page[end]):
         return False
@@ -176,7 +179,7 @@ def _is_tag_of(page, i, rows):
 
 @subkernel
 def _skip_raw(page, opens, at, rows):
-    """Return the index of the end tag of the current raw text element: one of ``opens[at:]``, or the page's end."""
+    """Return the index of the current raw text element's end tag, one of ``opens[at:]``, or the end of the page."""
     for k in range(at, len(opens)):
         i = opens[k]
         if i + 1 < len(page) and page[i + 1] == 0x2F and _is_tag_of(page, i + 2, rows):
@@ -186,7 +189,7 @@ def _skip_raw(page, opens, at, rows):
 
 @subkernel
 def _skip_script(page, i, rows):
-    """The same for a script, whose text begins at ``i``: in a comment, a script inside it hides an end tag."""
+    """Return the same for a script whose text begins at ``i``: a script inside a comment in it hides an end tag."""
     end = len(page)
     comment = inner = False
     while i < end:
@@ -267,7 +270,7 @@ def _has_comment(page, opens, at, end):
 
 @subkernel
 def raw_end(page, opens, at, i, rows, bits):
-    """Return the index of the end tag of the raw text element at hand, whose text begins at ``i``."""
+    """Return the index of the end tag of the current raw text element, whose text begins at ``i``."""
     while at < len(opens) and opens[at] < i:
         at += 1
     end = _skip_raw(page, opens, at, rows)

@@ -1,4 +1,4 @@
-"""What each HTML element does to the depth of a tree: bits by name, from the HTML standard's rules (13.2.6)."""
+"""How each HTML element affects the depth of the tree: bits by name, from the HTML standard's rules (13.2.6)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-# What an element is. On the stack, an element of SVG or MathML has FOREIGN and none of the bits of its name but those
-# that say so.
+# What an element is. On the stack, an element of SVG or MathML has FOREIGN and, of the bits of its name, only those
+# that mark SVG and MathML.
 VOID, FLAT, FORMATTING, NO_REOPEN, BARRIER, SPECIAL, RAW, CLOSES_P = (1 << bit for bit in range(8))
 HEADING, BREAKOUT, P, LI, DD, BUTTON, OPTION, FORM, FONT, SVG, MATH = (1 << bit for bit in range(8, 19))
 SVG_HTML, MATH_HTML, MATH_GLYPH, ANNOTATION, SCRIPT, ADDRESS_DIV, LIST, ANCHOR = (1 << bit for bit in range(19, 27))
@@ -20,34 +20,34 @@ CAPTION, TABLE, TEMPLATE, TABLE_PART, IMPLIED, RUBY, RUBY_PART, RUBY_BASE, SELEC
 _NAMES: Final = {
     VOID: """area base basefont bgsound br col embed frame hr image img input keygen link meta param source track
         wbr""",
-    # One of a kind; or without effect outside a table, which is on the stack itself.
+    # Elements of which a page has one, and parts of a table: they add no depth of their own that would matter.
     FLAT: "html head body frameset colgroup col tbody tfoot thead tr",
     FORMATTING | LISTED: "a b big code em font i nobr s small strike strong tt u",
-    # Elements before which a parser does not open formatting elements again.
+    # Elements before which a parser does not reopen formatting elements.
     NO_REOPEN: """address article aside base basefont bgsound blockquote body caption center col colgroup dd
         details dialog dir div dl dt fieldset figcaption figure footer form frame frameset h1 h2 h3 h4 h5 h6 head
         header hgroup hr html iframe li link listing main menu meta nav noembed noframes ol p param plaintext pre rb
         rp rt rtc script search section source style summary table tbody td template textarea tfoot th thead title tr
         track ul""",
-    # Elements that an end tag does not reach across.
+    # Elements that stop the search for the element that an end tag closes (the standard's scope).
     BARRIER: "applet caption marquee object select table td template th",
-    # Elements inside which no formatting element from outside is opened again, nor the other way round.
+    # Elements that formatting elements do not cross: neither reopened inside from outside, nor the reverse.
     MARKER: "applet caption marquee object td template th",
-    # Elements that the end tag of another, ordinary one does not close.
+    # Elements that the end tag of an ordinary element does not close.
     SPECIAL: """address applet article aside blockquote button caption center dd details dir div dl dt fieldset
         figcaption figure footer form h1 h2 h3 h4 h5 h6 header hgroup li listing main marquee menu nav noscript object
         ol p plaintext pre search section select summary table td template th ul""",
-    # Elements that an end tag closes across anything but a barrier.
+    # Elements whose end tag closes everything inside them, up to a barrier.
     BLOCK: """address applet article aside blockquote button center dd details dialog dir div dl dt fieldset
         figcaption figure footer header hgroup listing main marquee menu nav object ol pre search section select
         summary template ul""",
-    # Elements in whose text tags are none.
+    # Elements whose content is text, even if it looks like tags.
     RAW: "iframe noembed noframes script style textarea title xmp",
     CLOSES_P: """address article aside blockquote center dd details dialog dir div dl dt fieldset figcaption
         figure footer form h1 h2 h3 h4 h5 h6 header hgroup hr li listing main menu nav ol p plaintext pre search
         section summary ul xmp""",
     HEADING: "h1 h2 h3 h4 h5 h6",
-    # Elements that end SVG and MathML.
+    # Elements that cannot be inside SVG or MathML, and end it.
     BREAKOUT: """b big blockquote body br center code dd div dl dt em embed h1 h2 h3 h4 h5 h6 head hr i img li
         listing menu meta nobr ol p pre ruby s small span strong strike sub sup table tt u ul var""",
     P: "p",
@@ -74,7 +74,7 @@ _NAMES: Final = {
     TABLE: "table",
     TEMPLATE: "template",
     TABLE_PART: "col colgroup tbody tfoot thead tr",
-    # Elements that others close.
+    # Elements whose end tag may be omitted.
     IMPLIED: "dd dt li optgroup option p rb rp rt rtc",
     RUBY: "ruby",
     RUBY_PART: "rb rp rt rtc",
@@ -98,7 +98,7 @@ def _slot(low: int, high: int) -> int:
 
 
 def _table() -> npt.NDArray[np.int64]:
-    """Return the known names by hash, (low, high, bits) a row: open addressing, free rows are zero."""
+    """Return a hash table of the known names, int64 (low, high, bits) per row; open addressing, empty rows are zero."""
     bits: dict[str, int] = {}
     for bit, names in _NAMES.items():
         for name in names.split():

@@ -1,4 +1,4 @@
-"""How deep a page's elements nest, and the most attributes of a tag: one compiled pass over its UTF-8 bytes."""
+"""How deep the elements of a page nest, and the most attributes of a tag, in one compiled pass over its UTF-8 bytes."""
 # numba infers the types of what it compiles.
 # mypy: disallow-untyped-calls=False
 
@@ -43,20 +43,20 @@ def scan(
     max_depth_tags: int,
     max_attributes: int,
 ) -> tuple[int, int, int]:
-    """Return (depth, tags, most attributes of a tag) of UTF-8 ``page``; stops where a maximum is exceeded.
+    """Return (depth, tags, most attributes of a tag) of UTF-8 ``page``; stop where a maximum is exceeded.
 
     Args:
         page: the bytes, shape (n,).
         opens: the indices of every ``<`` among them, ascending.
-        known: ``html_names.KNOWN``.
-        words: ``html_lexer.WORDS``.
-        max_depth: elements inside each other.
+        known: ``names.KNOWN``.
+        words: ``lexer.WORDS``.
+        max_depth: elements nested inside each other.
         max_depth_tags: depth times tags.
         max_attributes: attributes of one tag.
     """
     limit = max_depth + 2
     rows = np.empty((FIRST + limit + CUT_PER_OPEN * limit, 7), np.int64)
-    # The row below the open elements, NOTHING, has no bits: so none must ask whether there is one above it.
+    # The row below the open elements, NOTHING, has no bits, so that nothing needs to ask whether the stack is empty.
     rows[:FIRST] = 0
     rows[STATE, SIZE], rows[STATE, LIMIT] = FIRST, limit
     rows[STATE, CUT] = rows[STATE, BASE] = FIRST + limit

@@ -1,4 +1,4 @@
-"""The open elements, and the formatting elements cut off that a parser opens again (13.2.4.2 and 13.2.4.3)."""
+"""The stack of open elements, and the cut-off formatting elements that a parser reopens (13.2.4.2 and 13.2.4.3)."""
 # numba infers the types of what it compiles, and compiles no generators.
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False
 # ruff: noqa: SIM110
@@ -29,7 +29,7 @@ from stages.jit import subkernel
 
 @subkernel
 def same_name(page, rows, one):
-    """Return whether the element in row ``one`` has the name of the tag at hand."""
+    """Return whether the element in row ``one`` has the name of the current tag."""
     length = rows[TAG, LENGTH]
     if rows[one, LOW] != rows[TAG, LOW] or rows[one, HIGH] != rows[TAG, HIGH] or rows[one, LENGTH] != length:
         return False
@@ -41,7 +41,7 @@ def same_name(page, rows, one):
 
 @subkernel
 def same_tag(page, rows, one):
-    """Return whether the element in row ``one`` has the name and, as written, the attributes of the tag at hand."""
+    """Return whether the element in row ``one`` has the name and, as written, the attributes of the current tag."""
     if rows[one, HASH] != rows[TAG, HASH] or not same_name(page, rows, one):
         return False
     first, second = rows[one, START], rows[TAG, START]
@@ -62,7 +62,7 @@ def copy_row(rows, target, source):
 
 @subkernel
 def push(rows, source, bits):
-    """Open the element in row ``source``, which is ``bits``."""
+    """Open the element in row ``source``, with ``bits`` for what it is."""
     size = rows[STATE, SIZE]
     if size < FIRST + rows[STATE, LIMIT]:
         copy_row(rows, size, source)
@@ -75,15 +75,15 @@ def push(rows, source, bits):
 
 @subkernel
 def count_depth(rows, size):
-    """Take note of a depth, given as the row after the deepest element."""
+    """Record a depth, given as the row after the deepest element."""
     rows[STATE, DEEPEST] = max(rows[STATE, DEEPEST], size - FIRST)
 
 
 @subkernel
 def close(rows, at, clear=False):
-    """Close the elements from ``at``; formatting ones are to be opened again.
+    """Close the elements from ``at`` on; formatting elements among them are to be reopened.
 
-    With ``clear`` those after the last marker are not: the element at ``at`` is a marker then, and ends by itself.
+    With ``clear`` the element at ``at`` is a marker closed by its own end tag: those after the last marker are not.
     """
     end = rows[STATE, SIZE]
     if clear:
@@ -98,7 +98,7 @@ def close(rows, at, clear=False):
     for i in range(at, end):
         if rows[i, BITS] & LISTED:
             if rows[STATE, CUT] == len(rows):
-                # More than there is room for: let it be too deep.
+                # There is no room for more, so the page counts as too deep.
                 count_depth(rows, FIRST + rows[STATE, LIMIT])
                 break
             copy_row(rows, rows[STATE, CUT], i)
@@ -108,7 +108,7 @@ def close(rows, at, clear=False):
 
 @subkernel
 def _find_base(rows, at):
-    """Let elements that were cut off before the last marker below ``at`` stay so."""
+    """Keep what was cut off before the last marker below ``at`` from being reopened."""
     at -= 1
     while at >= FIRST and not rows[at, BITS] & MARKER:
         at -= 1
@@ -117,7 +117,7 @@ def _find_base(rows, at):
 
 @subkernel
 def reopen(rows):
-    """Open formatting elements again that were cut off, as a parser does before text and elements in a line."""
+    """Reopen the cut-off formatting elements, as a parser does before text and inline elements."""
     for i in range(rows[STATE, BASE], rows[STATE, CUT]):
         push(rows, i, rows[i, BITS])
     rows[STATE, CUT] = rows[STATE, BASE]
@@ -125,14 +125,14 @@ def reopen(rows):
 
 @subkernel
 def remove_row(rows, at, end):
-    """Remove the row ``at`` of those up to ``end``."""
+    """Remove the row ``at`` and move up those after it, up to ``end``."""
     for i in range(at, end - 1):
         copy_row(rows, i, i + 1)
 
 
 @subkernel
 def find(rows, bits, stop):
-    """Return the row of the topmost element that has one of ``bits``, 0 if one that has one of ``stop`` is above it."""
+    """Return the row of the topmost element with any of ``bits``, 0 if an element with any of ``stop`` is above it."""
     for at in range(rows[STATE, SIZE] - 1, FIRST - 1, -1):
         here = rows[at, BITS]
         if here & bits and not here & FOREIGN:
@@ -144,7 +144,7 @@ def find(rows, bits, stop):
 
 @subkernel
 def close_kind(rows, bits, stop):
-    """Close what ``find`` finds, if anything."""
+    """Close the element that ``find`` returns, if any, and all above it."""
     at = find(rows, bits, stop)
     if at:
         close(rows, at)
@@ -152,7 +152,7 @@ def close_kind(rows, bits, stop):
 
 @subkernel
 def close_implied(rows, but):
-    """Close elements whose end tags may be left out, up to one that has one of the bits ``but``."""
+    """Close elements whose end tags may be omitted, from the top down to one with any of the bits ``but``."""
     top = rows[STATE, SIZE] - 1
     while top >= FIRST and rows[top, BITS] & IMPLIED and not rows[top, BITS] & but:
         close(rows, top)

@@ -1,4 +1,4 @@
-"""Regular expressions for HTML tags and their attributes, linear in the page. No numba: readers need them."""
+"""Regular expressions for HTML tags and their attributes, linear in the page. Without numba: readers use them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FLAGS: Final = re.IGNORECASE | re.DOTALL | re.ASCII
 ATTRIBUTES: Final = re.compile((_NAME + _VALUE).format("("), re.ASCII)
 """One attribute: name, then its value in double, in single, or in no quotes."""
 TAGS: Final = re.compile(_OTHER, _FLAGS)
-"""A comment, or a tag: its name with the slash of an end tag, its attributes, and what stands before its end.
+"""A comment, or a tag: its name (with the slash of an end tag), its attributes, and what precedes its end.
 
-A tag without an end reaches to the end of the page, as it does for a browser: so the scan never looks twice at a byte.
+A tag that is never closed reaches to the end of the page, as in a browser, so no byte is scanned twice.
 """

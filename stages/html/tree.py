@@ -1,7 +1,7 @@
 """The stack of open elements, followed as the HTML standard's tree construction does (13.2.6).
 
-Only as far as depth depends on it. Where it is simpler than a parser it leaves more elements open, never fewer that
-matter: a page must not look shallow here and be deep to a parser.
+Only as far as it affects depth. Where it is simpler than a parser, it should leave more elements open, not fewer: no
+page may look shallow here and be deep to a parser.
 """
 # numba infers the types of what it compiles, and compiles no generators.
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False
@@ -92,9 +92,9 @@ from stages.html.stack import (
 from stages.jit import subkernel
 
 MAX_ADOPTIONS: Final = 8
-"""How many blocks a formatting element's end tag moves it into (13.2.6.4.7, the adoption agency algorithm)."""
+"""Into how many blocks a formatting element's end tag moves it (13.2.6.4.7, the adoption agency algorithm)."""
 MAX_ALIKE: Final = 3
-"""How many formatting elements with the same attributes are opened again (13.2.4.3)."""
+"""How many formatting elements with the same attributes are reopened (13.2.4.3)."""
 _FNV_START: Final = np.uint64(0xCBF29CE484222325)
 _FNV_PRIME: Final = np.uint64(0x100000001B3)
 
@@ -112,7 +112,7 @@ def _end_ordinary(page, rows, stop):
 
 @subkernel
 def _end_formatting(page, rows):
-    """Close a formatting element; blocks that began inside it stay open. False if none of that name is to be closed."""
+    """Close a formatting element, but not the blocks that began inside it; return False if there is none to close."""
     for i in range(rows[STATE, CUT] - 1, rows[STATE, BASE] - 1, -1):
         if same_name(page, rows, i):
             remove_row(rows, i, rows[STATE, CUT])
@@ -268,7 +268,7 @@ def _close_before(page, rows, bits):
 
 @subkernel
 def _list_formatting(page, rows):
-    """Hash the attributes of a formatting element, and let the earliest of three like it not be opened again."""
+    """Hash the attributes of a formatting element; if three open ones are alike, keep the first from being reopened."""
     h = _FNV_START
     for i in range(rows[TAG, START] + rows[TAG, LENGTH], rows[TAG, END]):
         h = (h ^ np.uint64(page[i])) * _FNV_PRIME
@@ -286,7 +286,7 @@ def _list_formatting(page, rows):
 
 @subkernel
 def start_tag(page, rows, bits):
-    """Follow a start tag; True if raw text follows."""
+    """Follow a start tag; return whether raw text follows."""
     top = rows[rows[STATE, SIZE] - 1, BITS]
     if top & FOREIGN and _is_foreign(top, bits):
         if not (bits & BREAKOUT or (bits & FONT and rows[STATE, FLAGS] & FONT_ATTRIBUTE)):

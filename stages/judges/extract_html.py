@@ -15,6 +15,7 @@ from resiliparse.extract.html2text import extract_plain_text
 from resiliparse.parse.html import HTMLParserException, HTMLTree
 
 from stages.base import KEPT, Verdict, stage
+from stages.failing import Failure
 from stages.html.charset import charset_of, decode
 from stages.html.guard import too_complex
 
@@ -56,7 +57,7 @@ class ExtractHtml:
             try:
                 text = self.extract(html)
             except (HTMLParserException, ValueError, RuntimeError) as error:
-                codes[row], details[row] = _FAILED, f"{type(error).__name__}: {error}"[:200]
+                codes[row], details[row] = _FAILED, Failure.of(error).detail
                 continue
             if len(text) < self.min_chars:
                 codes[row] = _NO_TEXT

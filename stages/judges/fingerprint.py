@@ -1,4 +1,4 @@
-"""fingerprint_v1: what deduplication needs to know of a document, so that it never has to see its text again."""
+"""fingerprint_v2: what deduplication needs to know of a document, so that it never has to see its text again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ import xxhash
 from stages.base import Verdict, keep_all, stage
 from stages.dedup.minhash import DEFAULT_PERMUTATIONS, MAX_PERMUTATIONS, bands_for, signatures
 from stages.jit import argument, kernel
-from stages.text.shingles import MAX_SHINGLE_WORDS, WHITESPACE, buffer_shingles, character_table, composed, utf8_buffers
+from stages.text.characters import WHITESPACE, character_table, whitespace_bytes
+from stages.text.shingles import MAX_SHINGLE_WORDS, buffer_shingles, composed
+from stages.text.utf8 import decode, utf8_buffers
 
 HASH_BYTES = 16
 
@@ -35,7 +37,7 @@ class Fingerprint:
         threshold: Jaccard from which documents are near duplicates; gives bands and rows.
     """
 
-    name: ClassVar[str] = "fingerprint_v1"
+    name: ClassVar[str] = "fingerprint_v2"
     reasons: ClassVar[tuple[str, ...]] = ()
 
     shingle_words: Annotated[int, pydantic.Field(ge=1, le=MAX_SHINGLE_WORDS)] = 5
@@ -65,22 +67,18 @@ class Fingerprint:
         data, bounds = utf8_buffers(composed(batch.column("text")))
         offsets, hashes = buffer_shingles(data, bounds, self.shingle_words)
         columns = {
-            "content_hash": _buffer_hashes(data, bounds),
+            "content_hash": _content_hashes(data, bounds),
             "signature": fixed_binary(signatures(offsets, hashes, self.permutations, self.seed)),
             "shingles": pa.array(np.diff(offsets).astype(np.int32)),
         }
         return Verdict(keep_all(batch.num_rows), columns=columns)
 
 
-def content_hashes(text: pa.Array) -> pa.Array:
-    """Return the content hash of every string, fixed_size_binary(16); null counts as empty."""
-    return _buffer_hashes(*utf8_buffers(composed(text)))
-
-
-def _buffer_hashes(data: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64]) -> pa.Array:
+def _content_hashes(data: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64]) -> pa.Array:
+    """Return the content hash of every document, fixed_size_binary(16)."""
     folded = np.empty(int(bounds[-1] - bounds[0]), np.uint8)
     offsets = np.zeros(len(bounds), np.int64)
-    _fold_whitespace(data, argument(bounds), character_table(), folded, offsets)
+    _fold_whitespace(data, argument(bounds), character_table(), whitespace_bytes(), folded, offsets)
     view = folded.data
     digests = [xxhash.xxh3_128_digest(view[start:end]) for start, end in itertools.pairwise(offsets.tolist())]
     return pa.array(digests, pa.binary(HASH_BYTES))
@@ -111,44 +109,29 @@ def _fold_whitespace(
     data: npt.NDArray[np.uint8],
     bounds: npt.NDArray[np.int64],
     table: npt.NDArray[np.uint32],
+    kinds: npt.NDArray[np.uint8],
     folded: npt.NDArray[np.uint8],
     offsets: npt.NDArray[np.int64],
 ) -> None:
-    """Copy every document with one space for each run of whitespace inside it."""
-    count = 0
+    """Copy every document with one space for each run of whitespace inside it, and none at its ends."""
+    count = np.int64(0)
     for row in range(len(bounds) - 1):
         start = count
-        after_space = True
+        after_space = np.int64(1)
         at, end = bounds[row], bounds[row + 1]
         while at < end:
-            first = np.int64(data[at])
-            if first > 0x20 and first < 0x80:
-                folded[count] = first
-                count += 1
-                at += 1
-                after_space = False
-                continue
-            # UTF-8 whitespace takes three bytes at most; what is longer or malformed is copied byte by byte.
-            length = 1
-            point = first
-            if first >= 0xE0 and first < 0xF0 and at + 2 < end:
-                length = 3
-                point = (first & 15) << 12 | (np.int64(data[at + 1]) & 63) << 6 | (np.int64(data[at + 2]) & 63)
-            elif first >= 0xC2 and first < 0xE0 and at + 1 < end:
-                length = 2
-                point = (first & 31) << 6 | (np.int64(data[at + 1]) & 63)
-            if (first < 0x80 or length > 1) and table[point] & WHITESPACE:
-                if not after_space:
-                    folded[count] = 0x20
-                    count += 1
-                    after_space = True
-                at += length
-                continue
-            for _ in range(length):
-                folded[count] = data[at]
-                count += 1
-                at += 1
-            after_space = False
+            byte = np.int64(data[np.uint64(at)])
+            kind = np.int64(kinds[np.uint64(byte)])
+            if kind == 2:
+                point, after = decode(data, at, end)
+                kind = np.int64(table[np.uint64(point)] & WHITESPACE != 0)
+                if kind:
+                    at = after - 1
+            at += 1
+            # Where words end cannot be predicted, so nothing branches on it: what is not counted is written over.
+            folded[np.uint64(count)] = byte & (kind - 1) | 0x20 & -kind
+            count += 1 - (kind & after_space)
+            after_space = kind
         if after_space and count > start:
             count -= 1
         offsets[row + 1] = count

@@ -9,21 +9,22 @@ import pyarrow as pa
 import pydantic
 
 from stages.base import Verdict, first_failing, stage
-from stages.text.words import measure_repetition
+from stages.text.repetition import measure_repetition
 
 Share = Annotated[float, pydantic.Field(ge=0, le=1)]
 
 
 @stage
 class GopherRepetition:
-    """Drops documents that repeat themselves: lines, paragraphs, and n-grams of ``stages.text.words``.
+    """Drops documents that repeat themselves: lines, paragraphs, and n-grams of the words of ``stages.text.words``.
 
-    Shares by characters leave white space out. A line, paragraph or n-gram is a duplicate where it occurred before in
-    the document, so the first occurrence does not count; of the most common n-gram, if it occurs at least twice, every
-    occurrence does. Shares are rounded to 1e-4 before they are compared.
+    ``stages.text.repetition`` says what is measured; shares by characters leave white space out. A line, paragraph or
+    n-gram is a duplicate where it occurred before in the document, so the first occurrence does not count; of the most
+    common n-gram, if it occurs at least twice, every occurrence does. Shares are rounded to 1e-4 before they are
+    compared.
     """
 
-    name: ClassVar[str] = "gopher_repetition_v1"
+    name: ClassVar[str] = "gopher_repetition_v2"
     reasons: ClassVar[tuple[str, ...]] = (
         "duplicate_lines",
         "duplicate_paragraphs",

@@ -16,8 +16,8 @@ from stages.text.hashing import UINT64_MASK, below_share, splitmix64
 class Sample:
     """Keeps ``share`` of the documents: those whose splitmix64(doc_id ^ seed) is in the lowest share of the range.
 
-    The same documents on any run; with one seed, a smaller share is a subset of a larger one. ``value`` of a drop is
-    the hash as a fraction of its range: a larger share keeps the document.
+    Every run keeps the same documents, and with the same seed, a smaller share keeps a subset of a larger one.
+    ``value`` of a drop is the hash as a fraction of its range: any larger share would keep the document.
     """
 
     name: ClassVar[str] = "sample_v1"

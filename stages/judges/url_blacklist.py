@@ -1,4 +1,4 @@
-"""URL blacklists as compact tables of hashes, matched as squidGuard does, for which UT1's are written."""
+"""URL blacklists as compact tables of hashes, matched as squidGuard does: UT1's are written for it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from stages.url.host import host_of
 from stages.url.lists import ListFile, digest_files, list_files
 
 MAX_HOST_CHARS: Final = 253
-"""Longest name in the DNS (RFC 1035); of a longer host only the end can be on a list."""
+"""The longest name in the DNS (RFC 1035); of a longer host, only the end can be on a list."""
 
 MAX_URL_CHARS: Final = 16_384
-"""Characters of a URL that are compared; no listed URL is as long."""
+"""Characters of a URL that are compared; no listed URL is that long."""
 
 _PLAIN_DOMAIN: Final = re.compile(rb"[a-z0-9_-]+(?:\.[a-z0-9_-]+)+")
 _IPV4: Final = re.compile(r"[0-9]+(?:\.[0-9]+){3}")
@@ -39,18 +39,19 @@ _UNRESERVED: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-._~")
 class UrlBlacklist:
     """Drops documents whose host or URL is on a list.
 
-    ``lists`` are folders in UT1 layout, ``<category>/{domains,urls,usage}``, perhaps inside a folder ``blacklists``; or
-    plain files of one domain or URL a line. ``categories`` names those to block; empty for every category that the
-    folder declares black (see ``stages.url.lists``). ``detail`` of a drop is its category, or the name of a plain file.
+    ``lists`` are folders in UT1 layout, ``<category>/{domains,urls,usage}``, which may be inside a folder
+    ``blacklists``, or plain files with one domain or URL per line. ``categories`` are those to block; empty for every
+    category that the folder declares black (see ``stages.url.lists``). ``detail`` of a drop is its category, or the
+    name of the plain file.
 
-    A domain blocks its host and every subdomain, an address its host only. A URL blocks itself and what is below it:
-    what follows it in a longer URL must begin with one of ``/ ? & ;``. Scheme, user, port, fragment, case, a trailing
-    dot or slash, and for URLs a first label such as ``www2`` do not count; international names compare in their
+    A domain blocks its host and every subdomain, an IP address only itself. A URL blocks itself and everything below
+    it: what follows it in a longer URL must begin with one of ``/ ? & ;``. Scheme, user, port, fragment, case, a
+    trailing dot or slash, and in URLs a first label such as ``www2`` are ignored; international names are compared in
     punycode.
 
-    Entries are kept as 64-bit hashes, 10 bytes each. Matches are not verified: a document with k names to look up (its
-    labels and path segments, 5 or so) is blocked wrongly with probability k * n / 2^64, that is 1e-12 for 4.5 million
-    entries, one in 10^12 documents.
+    Entries are kept as 64-bit hashes, 10 bytes each. Matches are not verified: with n entries, a document with k names
+    to look up (its labels and path segments, about 5) is wrongly blocked with probability k * n / 2^64. For 4.5 million
+    entries that is one in 10^12 documents.
     """
 
     name: ClassVar[str] = "url_blacklist_v1"
@@ -89,7 +90,7 @@ class UrlBlacklist:
         category = np.full(batch.num_rows, -1, np.int64)
         for code, entries in ((1, table.urls), (0, table.domains)):
             hit = entries.category_of(np.frombuffer(keys[code], np.uint64))
-            # Names come longest first; writing backwards lets the most specific entry stand.
+            # Names come longest first; written backwards, the most specific entry is the one that remains.
             found = np.flatnonzero(hit >= 0)[::-1]
             at = np.frombuffer(rows[code], np.int64)[found]
             codes[at], category[at] = code, hit[found]
@@ -99,10 +100,10 @@ class UrlBlacklist:
 
 
 def ascii_host(host: str) -> str:
-    """Return ``host`` (lower case) as the DNS knows it: without outer dots, each label in ASCII where it can be."""
+    """Return ``host`` (lower case) as the DNS knows it: no leading or trailing dots, labels in ASCII where possible."""
     host = host.strip(".")
     if not host.isascii():
-        # Per label, because one that IDNA refuses must not keep the others from being found.
+        # Label by label, because one that IDNA rejects must not keep the others from being found.
         labels = re.split("[.\u3002\uff0e\uff61]", host)
         host = ".".join(_ascii_label(label) for label in labels)
     if len(host) > MAX_HOST_CHARS:
@@ -152,7 +153,7 @@ def _unescaped(escape: re.Match[str]) -> str:
 
 
 def url_prefixes(host: str, path: str, longest: int) -> list[int]:
-    """Return the hashes of the entries that would block this URL, none over ``longest`` characters, longest first."""
+    """Return the hashes of all entries of up to ``longest`` characters that would block this URL, longest first."""
     host = _without_mirror(host)
     room = max(longest - len(host), 0)
     ends = [match.start() for match in _BOUNDARY.finditer(path, 0, room + 1)]
@@ -207,13 +208,13 @@ def _load(key: str) -> _Table:
 
 
 def _sorted(keys: array[int], category: array[int]) -> _Entries:
-    # Of an entry in two categories, the first in the order of the lists stands.
+    # An entry in two categories counts for the first, in the order of the lists.
     unique, first = np.unique(np.frombuffer(keys, np.uint64), return_index=True)
     return _Entries(unique, np.frombuffer(category, np.int16)[first])
 
 
 def _read(file: ListFile, domains: array[int], urls: array[int]) -> int:
-    """Add the hashes of a file's entries; give the length of the longest URL among them, in characters."""
+    """Add the hashes of a file's entries; return the length of its longest URL, in characters."""
     longest = 0
     for line in _lines(file.path):
         if file.kind != "urls" and _PLAIN_DOMAIN.fullmatch(line):

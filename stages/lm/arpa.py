@@ -38,10 +38,10 @@ class NgramTable:
 
 
 def write_arpa(file: BinaryIO, words: Sequence[str], tables: Sequence[NgramTable]) -> None:
-    """Write a model: ``words`` by id and one table per order, in the order of their rows, to an open binary ``file``.
+    """Write a model to an open binary ``file``: ``words`` by id, and a table for each order, row by row.
 
-    Words go out as UTF-8, ``surrogateescape`` undone. Numbers have ``DECIMALS`` digits after the point. Extra memory:
-    the vocabulary once more and a few MB.
+    Words are written as UTF-8, with ``surrogateescape`` undone. Numbers have ``DECIMALS`` digits after the point.
+    Takes extra memory for a copy of the vocabulary and a few MB.
 
     Raises:
         ValueError: if a table's probability or back-off is not a finite number of at most 0.
@@ -86,7 +86,7 @@ def _fixed_point(log10: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
     """Return -``log10`` as a whole number of units of the last decimal."""
     if not (np.isfinite(log10) & (log10 <= 0)).all():
         worst = log10[~(np.isfinite(log10) & (log10 <= 0))][0]
-        raise ValueError(f"a log10 probability or back-off of {worst} has no place in an ARPA file")
+        raise ValueError(f"a log10 probability or back-off of {worst} cannot be written to an ARPA file")
     return np.rint(log10 * -_SCALE).astype(np.int64)
 
 
@@ -124,7 +124,7 @@ def _format(
     starts: npt.NDArray[np.int64],
     row: int,
 ) -> tuple[int, int]:
-    """Write lines from ``row`` on while the next one fits. Gives (first row not written, bytes written)."""
+    """Write lines from ``row`` on while the next one fits; return (first row not written, bytes written)."""
     order = rows.shape[1]
     at = 0
     while row < len(rows):

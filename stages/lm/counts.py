@@ -21,7 +21,7 @@ SPECIAL_WORDS: Final = ("<unk>", "<s>", "</s>")
 """Words of the ids 0, 1 and 2."""
 
 SKIPPED_WORDS: Final = (*SPECIAL_WORDS, "<UNK>")
-"""Input tokens that count as white space, as under lmplz's ``--skip_symbols``. KenLM reads ``<UNK>`` as ``<unk>``."""
+"""Input tokens that count as white space, as with lmplz's ``--skip_symbols``. KenLM reads ``<UNK>`` as ``<unk>``."""
 
 MAX_WORDS: Final = (1 << 32) - 2
 MAX_DISTINCT: Final = (1 << 32) - 2
@@ -42,15 +42,14 @@ class NgramCounts:
     """The distinct n-grams of order ``n`` of a corpus, in suffix order: by last word id, then the one before it, ...
 
     Every sentence was read as n - 1 times ``<s>``, its words, ``</s>``, and every window that ends at a word or at
-    ``</s>`` was counted. Nothing in it depends on the order of the lines or on how they were buffered.
+    ``</s>`` was counted. The counts depend neither on the order of the lines nor on how they were buffered.
 
     Attributes:
         words: the vocabulary by id: ``SPECIAL_WORDS``, then the rest by code point.
         ngrams: uint32 array of shape (distinct, n), word ids.
         counts: int64 array of shape (distinct,), how often each was seen.
         sentences: lines read.
-        tokens: words read, without ``<s>`` and ``</s>``.
-        skipped: tokens that were among ``SKIPPED_WORDS``.
+        tokens: words read, without ``<s>``, ``</s>`` and ``SKIPPED_WORDS``.
     """
 
     words: tuple[str, ...]
@@ -58,7 +57,6 @@ class NgramCounts:
     counts: npt.NDArray[np.int64]
     sentences: int
     tokens: int
-    skipped: int
 
     @property
     def order(self) -> int:
@@ -67,11 +65,11 @@ class NgramCounts:
 
 
 def count_ngrams(lines: Iterable[str], order: int, progress: Callable[[int], None] | None = None) -> NgramCounts:
-    """Count the n-grams of ``order`` of ``lines``, one sentence each, tokens parted by white space or NUL.
+    """Count the n-grams of ``order`` in ``lines``: one sentence per line, tokens separated by white space or NUL.
 
-    An empty line is an empty sentence, as it is to lmplz. Bytes that were read with ``errors="surrogateescape"`` keep
-    their value. Memory: the table and its sorted copy, 4 * order + 8 bytes for each distinct n-gram, 16 more while
-    counting, all of it doubled at worst where the table has just grown; besides, the vocabulary and a fixed buffer.
+    An empty line is an empty sentence, as in lmplz. Bytes that were read with ``errors="surrogateescape"`` keep their
+    value. Takes memory for the table and its sorted copy, 4 * order + 8 bytes for each distinct n-gram, 16 more while
+    counting, at worst twice that when the table has just grown; and for the vocabulary and a fixed buffer.
 
     Args:
         lines: the sentences.
@@ -79,7 +77,7 @@ def count_ngrams(lines: Iterable[str], order: int, progress: Callable[[int], Non
         progress: called now and then, and at the end, with the number of lines read so far.
 
     Raises:
-        UserError: if there is no word at all, or one that has no UTF-8.
+        UserError: if there is no word at all, or one that cannot be encoded as UTF-8.
     """
     vocabulary = _Vocabulary()
     table = _Table(order)
@@ -104,7 +102,7 @@ def count_ngrams(lines: Iterable[str], order: int, progress: Callable[[int], Non
         raise UserError(
             f"The corpus has no words in {sentences} lines",
             place="text for the language model",
-            remedy="Give text that has at least one word",
+            remedy="Use text that has at least one word",
         )
     return _in_suffix_order(vocabulary, table, sentences, tokens)
 
@@ -131,7 +129,7 @@ class _Vocabulary(dict[str, int]):
             word.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError as error:
             raise UserError(
-                f"The word {word!r} holds half a surrogate pair, which has no UTF-8",
+                f"The word {word!r} holds a lone surrogate, which cannot be encoded as UTF-8",
                 place="text for the language model",
                 remedy="Normalise the text with stages.lm.normalise.lm_lines first",
             ) from error
@@ -146,7 +144,7 @@ class _Vocabulary(dict[str, int]):
 class _Table:
     """An open-addressing hash table from n-grams to counts, in arrays that double when full.
 
-    A slot holds 24 bits of the hash and the row number plus one in 40 bits, so a probe seldom touches the wrong row.
+    A slot holds 24 bits of the hash, and the row number plus one in 40 bits, so a probe seldom reads the wrong row.
     """
 
     def __init__(self, order: int) -> None:
@@ -170,7 +168,7 @@ class _Table:
         capacity = 2 * len(self.rows)
         if self.used > MAX_DISTINCT:
             raise UserError(f"More than {MAX_DISTINCT} distinct n-grams", remedy="Choose a lower order or less text")
-        # One array at a time, so that the old and new of only one of them are held together.
+        # One array at a time, so that only one of them is in memory twice.
         self.slots = np.zeros(2 * capacity, np.uint64)
         rows = np.empty((capacity, self.rows.shape[1]), np.uint32)
         rows[: self.used] = self.rows
@@ -199,7 +197,7 @@ def _count(
     slots: npt.NDArray[np.uint64],
     used: int,
 ) -> tuple[int, int]:
-    """Count the windows that end at each of ``tokens``; stop when ``rows`` is full. Gives (rows used, tokens read)."""
+    """Count the windows that end at each of ``tokens`` until ``rows`` is full; return (rows used, tokens read)."""
     order = len(context)
     mask = np.uint64(len(slots) - 1)
     for at in range(len(tokens)):
@@ -262,7 +260,7 @@ def _in_suffix_order(vocabulary: _Vocabulary, table: _Table, sentences: int, tok
     counts = table.counts[: table.used].copy()
     table.rows, table.counts = np.empty((0, 0), np.uint32), np.empty(0, np.int64)
     order = suffix_order(ngrams)
-    return NgramCounts(words, ngrams[order], counts[order], sentences, tokens, table.skipped)
+    return NgramCounts(words, ngrams[order], counts[order], sentences, tokens)
 
 
 def suffix_order(ngrams: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
@@ -272,7 +270,7 @@ def suffix_order(ngrams: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
     used_bits = bits
     for column in range(ngrams.shape[1] - 2, -1, -1):
         if used_bits + bits > 64:
-            # Ranks of what is packed so far say the same in fewer bits.
+            # The ranks of what is packed so far say the same in fewer bits.
             key = np.unique(key, return_inverse=True)[1].astype(np.uint64)
             used_bits = int(key.max(initial=0)).bit_length()
         key = key << np.uint64(bits) | ngrams[:, column]

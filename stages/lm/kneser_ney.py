@@ -3,9 +3,9 @@
 Papers: Chen and Goodman, "An empirical study of smoothing techniques for language modeling" (1998), equations 20 to 26;
 Heafield et al., "Scalable modified Kneser-Ney language model estimation" (ACL 2013). No n-gram is pruned.
 
-All tables are in suffix order (by last word, then the one before it, ...), so the n-grams that share a suffix are
-neighbours, and what a trie would hold as pointers are running counts. Of a row: ``suffix`` is the row of the n-gram
-without its first word in the table one order lower, ``context`` the row of the n-gram without its last.
+All tables are in suffix order (by last word, then the one before it, ...), so n-grams that share a suffix are
+neighbours, and running counts replace the pointers of a trie. For each row, ``suffix`` is the row of the n-gram without
+its first word in the table one order lower, and ``context`` that of the n-gram without its last word.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from stages.lm.arpa import NgramTable, write_arpa
 from stages.lm.counts import BOS, NgramCounts, count_ngrams
 
 ESTIMATOR: Final = "kneser_ney_v1"
-"""Name of this estimate, part of a model's digest. Other parameters for some corpus: another name."""
+"""Name of this estimate, part of a model's digest. If any corpus gets other parameters, it needs another name."""
 
 MAX_ORDER: Final = 6
 """KenLM reads models of up to this order unless it is compiled for more."""
 
 FALLBACK: Final = (0.5, 1.0, 1.5)
-"""Discounts of an order whose counts give none: those of lmplz's ``--discount_fallback``."""
+"""Discounts of an order for which none can be estimated: those of lmplz's ``--discount_fallback``."""
 
 
 @dataclass(frozen=True)
 class Discounts:
-    """What is taken off counts of 1, 2 and at least 3; ``fallback`` where the corpus was too small to tell."""
+    """What is subtracted from counts of 1, 2, and 3 or more; ``fallback`` if the corpus was too small to tell."""
 
     one: float
     two: float
@@ -52,7 +52,6 @@ class NgramModel:
         discounts: one per order.
         sentences: lines it was fitted on.
         tokens: words it was fitted on.
-        skipped: input tokens ignored because they are special words.
     """
 
     words: tuple[str, ...]
@@ -60,20 +59,19 @@ class NgramModel:
     discounts: tuple[Discounts, ...]
     sentences: int
     tokens: int
-    skipped: int
 
     @property
     def order(self) -> int:
-        """The longest n-gram's length: the order asked for, or less where the corpus has no n-gram that long."""
+        """The longest n-gram's length: the order asked for, or less if the corpus has no n-gram that long."""
         return len(self.tables)
 
     @property
     def fallback_orders(self) -> tuple[int, ...]:
-        """The orders whose discounts are ``FALLBACK``, to be reported: a sign of a corpus too small or too uniform."""
+        """The orders whose discounts are ``FALLBACK``, to be reported: the corpus was too small or too uniform."""
         return tuple(order for order, discounts in enumerate(self.discounts, 1) if discounts.fallback)
 
     def write_arpa(self, target: str | os.PathLike[str] | BinaryIO) -> None:
-        """Write the model as an ARPA file, to a path (under a temporary name until whole) or an open binary file."""
+        """Write the model as an ARPA file to a path (under a temporary name until complete) or an open binary file."""
         if not isinstance(target, str | os.PathLike):
             write_arpa(target, self.words, self.tables)
             return
@@ -87,11 +85,11 @@ class NgramModel:
 
 
 def fit(lines: Iterable[str], order: int, *, progress: Callable[[int], None] | None = None) -> NgramModel:
-    """Fit a model of ``order`` to ``lines``: normalised sentences, tokens parted by spaces.
+    """Fit a model of ``order`` to ``lines``: normalised sentences, tokens separated by spaces.
 
-    The model depends on the lines as a multiset: neither their order nor their buffering changes it. Tokens that are
-    ``<s>``, ``</s>``, ``<unk>`` or ``<UNK>`` are passed over. Discounts that the counts cannot give are ``FALLBACK``.
-    Peak memory is about 70 bytes for each n-gram of the model, of whatever order, and the vocabulary.
+    The model depends on the lines as a multiset: neither their order nor their buffering changes it. The tokens
+    ``<s>``, ``</s>``, ``<unk>`` and ``<UNK>`` are skipped. Discounts that the counts do not determine are ``FALLBACK``.
+    Peak memory is about 70 bytes for each n-gram of the model, of any order, plus the vocabulary.
 
     Args:
         lines: the sentences; ``stages.lm.normalise.lm_lines`` makes them.
@@ -119,7 +117,7 @@ def estimate(counts: NgramCounts) -> NgramModel:
     for i, level in enumerate(levels):
         share, left_over = _discounted(level, discounts[i], len(levels[i - 1].words) if i else 1)
         if i == 0:
-            # Everything but <s> can come next, <unk> included.
+            # Any word but <s> can come next, <unk> included.
             prob = share + left_over[0] / (len(level.words) - 1)
             prob[BOS] = 1.0
         else:
@@ -127,7 +125,7 @@ def estimate(counts: NgramCounts) -> NgramModel:
             prob = share + left_over[level.context] * lower[level.suffix]
         tables.append(NgramTable(level.words, np.minimum(np.log10(prob), 0.0), None))
         lower = prob
-    return NgramModel(counts.words, tuple(tables), discounts, counts.sentences, counts.tokens, counts.skipped)
+    return NgramModel(counts.words, tuple(tables), discounts, counts.sentences, counts.tokens)
 
 
 @dataclass(eq=False)
@@ -141,7 +139,7 @@ class _Level:
 
 
 def _levels(counts: NgramCounts) -> list[_Level]:
-    """Derive the tables of all orders, without the windows that are padding, from the counts of the highest.
+    """Derive the tables of all orders from the counts of the highest, without the windows that are only padding.
 
     The adjusted count of an n-gram is how often it was seen if it begins with <s> or is of the highest order, and
     otherwise the number of distinct words (<s> among them) seen before it.
@@ -159,7 +157,7 @@ def _levels(counts: NgramCounts) -> list[_Level]:
         seen = np.add.reduceat(counts.counts, first)[real]
         levels[-1].count += np.bincount(suffix, minlength=len(levels[-1].count))
         levels.append(_Level(words, np.where(words[:, 0] == BOS, seen, 0), suffix, _contexts(levels, words, suffix)))
-        # Padding has no row; it borrows one, and is never looked up because what contains it is padding, too.
+        # Padding has no row. It borrows one that is never looked up, because what contains padding is padding too.
         rank = np.maximum(np.cumsum(real) - 1, 0)
         row_of = rank[np.cumsum(is_first[order - 1]) - 1]
     top = levels[-1]
@@ -189,7 +187,7 @@ def _contexts(
 ) -> npt.NDArray[np.int64]:
     """Return the rows of the n-grams without their last word.
 
-    That one is the first word before the context of the suffix; the table is sorted by just these two.
+    Such a row consists of the first word and the context of the suffix, and the table is sorted by just these two.
     """
     lower = levels[-1]
     if len(levels) == 1:
@@ -205,7 +203,7 @@ def _discounts(count: npt.NDArray[np.int64]) -> Discounts:
     if n[1:4].all():
         y = n[1] / (n[1] + 2 * n[2])
         one, two, three = (j - (j + 1) * y * n[j + 1] / n[j] for j in (1, 2, 3))
-        # None can exceed its count; one of 0 or less would leave no room for what was not seen.
+        # A discount cannot exceed its count; one of 0 or less would leave no room for unseen words.
         if min(one, two, three) > 0:
             return Discounts(float(one), float(two), float(three), fallback=False)
     return Discounts(*FALLBACK, fallback=True)
@@ -230,5 +228,5 @@ def _discounted(
 
 
 def _log10_backoff(left_over: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    # It can exceed 1 by a rounding error only: no discount is greater than its count.
+    # It exceeds 1 only by a rounding error, because no discount is greater than its count.
     return np.minimum(np.log10(left_over), 0.0)

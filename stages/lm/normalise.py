@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -12,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from stages.jit import argument, kernel
+from stages.text.characters import CLASS_SHIFT, DECIMAL, JOINED, LETTER, SINGLE, WHITESPACE, character_table
+from stages.text.utf8 import decode
 
 SCHEME: Final = "nfkc-lower-digit0-wordpunct_v1"
 """Name of this normalisation, in the digest of a fitted model. Other tokens for some text: another name."""
@@ -20,12 +21,9 @@ MAX_LINE_TOKENS: Final = 10_000
 """Most tokens in one sentence; a longer input line becomes several, so that no line holds a whole page of tokens."""
 
 _BLOCK_CHARS = 1 << 16
-_SEPARATOR, _SYMBOL, _WORD, _DIGIT = range(4)
 _LINE_FEED = 0x0A
 _SPACE = 0x20
 _ZERO = 0x30
-# Beyond are only characters that no Unicode version has assigned, tags and private use: none is a letter or a space.
-_LETTERS_END = 0x32400
 
 # NUL ends a C string inside KenLM and half a surrogate pair has no UTF-8: both become a space.
 _NOT_TEXT = re.compile("[\0\ud800-\udfff]")
@@ -67,67 +65,43 @@ def _tokenised(lines: Sequence[str]) -> list[str]:
     data = np.frombuffer(block.lower().encode(), np.uint8)
     # A symbol takes a byte and its space another, so text at most doubles; and no line is shorter than its end.
     out = np.empty(2 * len(data) + 1, np.uint8)
-    size = _cut(argument(data), _character_classes(), out)
+    size = _cut(argument(data), character_table(), out)
     return out[:size].tobytes().decode().split("\n")[:-1]
 
 
-@functools.cache
-def _character_classes() -> npt.NDArray[np.uint8]:
-    """Return the class of every code point up to ``_LETTERS_END``: ``\\d``, other ``\\w``, ``\\s`` or NUL, the rest."""
-    classes = np.full(_LETTERS_END, _SYMBOL, np.uint8)
-    for point in range(_LETTERS_END):
-        char = chr(point)
-        if char.isdecimal():
-            classes[point] = _DIGIT
-        elif char.isalnum() or char == "_":
-            classes[point] = _WORD
-        elif char.isspace() or point == 0:
-            classes[point] = _SEPARATOR
-    classes.flags.writeable = False
-    return classes
-
-
 @kernel
-def _cut(data: npt.NDArray[np.uint8], classes: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8]) -> int:
+def _cut(data: npt.NDArray[np.uint8], table: npt.NDArray[np.uint32], out: npt.NDArray[np.uint8]) -> int:
     """Copy the tokens of UTF-8 ``data`` with a space between them and a line feed after each line that has any."""
-    count = tokens = 0
-    last = np.int64(_SEPARATOR)
+    count = tokens = was_word = np.int64(0)
     at, end = 0, len(data)
     while at < end:
-        lead = np.int64(data[at])
-        if lead == _LINE_FEED:
-            if tokens:
-                out[count] = _LINE_FEED
-                count += 1
-            tokens = 0
-            last = np.int64(_SEPARATOR)
-            at += 1
-            continue
-        length = 1 if lead < 0x80 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
-        point = lead if lead < 0x80 else lead & (0x7F >> length)
-        for step in range(1, length):
-            point = point << 6 | np.int64(data[at + step] & 0x3F)
-        kind = np.int64(classes[point]) if point < _LETTERS_END else np.int64(_SYMBOL)
-        if kind != _SEPARATOR:
-            if kind == _SYMBOL or last < _WORD:
-                if tokens:
-                    out[count] = _LINE_FEED if tokens == MAX_LINE_TOKENS else _SPACE
-                    count += 1
-                    tokens = 0 if tokens == MAX_LINE_TOKENS else tokens
-                tokens += 1
-            if kind == _DIGIT:
-                out[count] = _ZERO
-                count += 1
-            else:
-                for step in range(length):
-                    out[count] = data[at + step]
-                    count += 1
-        last = kind
-        at += length
+        point, after = decode(data, at, end)
+        entry = np.int64(table[np.uint64(point)])
+        kind = entry >> CLASS_SHIFT
+        is_word = np.int64((kind == LETTER) | (kind == SINGLE) | (kind == JOINED))
+        is_token = is_word | np.int64((entry & WHITESPACE == 0) & (point != 0))
+        starts = is_token & ~(is_word & was_word)
+        if point == _LINE_FEED or tokens + starts > MAX_LINE_TOKENS:
+            out[np.uint64(count)] = _LINE_FEED
+            count += tokens > 0
+            tokens = np.int64(0)
+        # Where tokens end cannot be predicted, so little branches on it: what is not counted is written over.
+        out[np.uint64(count)] = _SPACE
+        count += starts & np.int64(tokens > 0)
+        tokens += starts
+        if point < 0x80 or entry & DECIMAL:
+            out[np.uint64(count)] = _ZERO if entry & DECIMAL else point
+            count += is_token
+        else:
+            for byte in range(at, after):
+                out[np.uint64(count)] = data[np.uint64(byte)]
+                count += is_token
+        was_word = is_word
+        at = after
     if tokens:
         out[count] = _LINE_FEED
         count += 1
-    return count
+    return int(count)
 
 
 def _nfkc(line: str) -> str:

@@ -24,7 +24,8 @@ def check_whole(path: str) -> None:
             end = _end(data)
             if end != len(data):
                 raise ValueError(f"{len(data)} bytes, of which its layout asks {end}")
-    except struct.error:
+    except (struct.error, OverflowError):
+        # A damaged count points past the end, or past every possible end.
         raise ValueError("it ends early") from None
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import BinaryIO, cast
+from itertools import repeat
+from typing import BinaryIO
 
 import pyarrow as pa
 
@@ -18,32 +19,55 @@ from stages.readers.base import (
     OpenInput,
     Row,
     Source,
+    Span,
 )
 from stages.readers.content import to_row
 from stages.readers.decompress import Stream
 from stages.readers.detect import (
     HEAD_BYTES,
+    LAYOUT_BYTES,
     Rewound,
     compression_of,
     container_of,
     describe,
+    layout_of,
     peek,
     read_head,
     unread,
 )
+from stages.readers.digest import Digest, HashedInput
+from stages.readers.members import Seekable
+from stages.readers.spans import cut, line_start, member_start
 
-__all__ = ["FORMATS", "READ", "READ_FAILURES", "READ_REASONS", "OpenInput", "Source", "read"]
+__all__ = [
+    "FORMATS",
+    "READ",
+    "READ_FAILURES",
+    "READ_REASONS",
+    "Digest",
+    "OpenInput",
+    "Source",
+    "Span",
+    "cut",
+    "read",
+]
+
+Numbered = tuple[int | None, Row]
+"""(record index, or None for the next one; row)."""
 
 
-def read(source: Source, open_input: OpenInput) -> Iterator[pa.RecordBatch]:
+def read(source: Source, open_input: OpenInput, digest: Digest | None = None) -> Iterator[pa.RecordBatch]:
     """Yield the records of ``source`` in order, as batches of exactly ``shards.schema.DOCUMENT``.
 
     A document has its text, or its payload and media type where the text is yet to be extracted; any other record is
-    marked with ``dropped_by`` = ``READ`` and its reason. What comes out depends on the bytes of the source alone.
+    marked with ``dropped_by`` = ``READ`` and its reason. What comes out depends on the bytes of the source alone. A
+    span without a record gives no batch, unless it is the whole file.
 
     Args:
         source: what to read, and as what.
-        open_input: opens a path for reading bytes; Parquet needs an input that can seek.
+        open_input: opens a path for reading bytes; Parquet and spans need an input that can seek.
+        digest: gets the digest of the source's bytes once the last batch has been taken. To that end all of them are
+            read, also where the reader could stop early.
 
     Raises:
         UserError: if the format of ``source`` is none of ``FORMATS``.
@@ -56,13 +80,19 @@ def read(source: Source, open_input: OpenInput) -> Iterator[pa.RecordBatch]:
         )
     builder = BatchBuilder(source)
     with _opened(source.path, open_input) as raw:
-        for index, row in _rows(source, raw):
+        hashed = HashedInput(raw, source.span) if digest is not None else None
+        rows, is_whole = _rows(source, hashed or raw)
+        for index, row in rows:
             if index is not None:
                 builder.record_index = index
-            yield from builder.add(row)
-    if builder.record_index == 0:
-        yield from builder.add(Row(0).mark("empty_file", "the file holds no record"))
-    yield from builder.flush()
+            if (full := builder.add(row)) is not None:
+                yield full
+        if digest is not None and hashed is not None:
+            digest.hex = hashed.finish()
+    if builder.record_index == 0 and is_whole:
+        builder.add(Row(0).mark("empty_file", "the file holds no record"))
+    if (last := builder.flush()) is not None:
+        yield last
 
 
 def _opened(path: str, open_input: OpenInput) -> BinaryIO:
@@ -74,25 +104,56 @@ def _opened(path: str, open_input: OpenInput) -> BinaryIO:
         raise (OSError(f"{why}: {path}") if error.errno is None else OSError(error.errno, why, path)) from error
 
 
-def _rows(source: Source, raw: BinaryIO) -> Iterator[tuple[int | None, Row]]:
-    """Yield (record index, or None for the next one; row) of every record."""
-    head = read_head(raw)
+def _rows(source: Source, raw: Seekable) -> tuple[Iterator[Numbered], bool]:
+    """Return the rows of the source, and whether they are those of the whole file."""
+    span = source.span
+    if span is None:
+        return _all_rows(source, raw, read_head(raw)), True
+    head = read_head(raw, LAYOUT_BYTES)
+    layout = layout_of(head, source.path, source.format)
+    if layout is None:
+        # Nothing of the file can be found without reading all that comes before.
+        begins = span.begin == 0 and (span.end > 0 or not head)
+        return (_all_rows(source, raw, head), True) if begins else (iter(()), False)
+    is_whole = span.begin == 0 and raw.seek(0, 2) <= span.end
+    if layout == "row groups":
+        return parquet.rows(raw, source), is_whole
+    rows = _span_of_lines(source, raw, span) if layout == "lines" else _span_of_members(source, raw, span)
+    return zip(repeat(None), rows, strict=False), is_whole
+
+
+def _span_of_lines(source: Source, raw: Seekable, span: Span) -> Iterator[Row]:
+    if (found := line_start(raw, span)) is not None:
+        at, ahead = found
+        yield from jsonl.rows(Stream(Rewound(ahead, raw), "none", origin=at), source, span.end)
+
+
+def _span_of_members(source: Source, raw: Seekable, span: Span) -> Iterator[Row]:
+    if (found := member_start(raw, span)) is not None:
+        at, ahead = found
+        for record in warc.records(
+            Stream(Rewound(ahead, raw), "gzip", warc.PROBE, at, span.end), source.max_record_bytes
+        ):
+            yield to_row(record, source)
+
+
+def _all_rows(source: Source, raw: Seekable, head: bytes) -> Iterator[Numbered]:
+    start = head[:HEAD_BYTES]
     if not head:
         yield None, Row(0).mark("empty_file", "the file is empty")
         return
-    what = unread(head)
+    what = unread(start)
     if what is not None and source.format == "auto":
         yield None, Row(0).mark("unsupported_format", f"the file is {what}")
         return
-    compression = compression_of(head)
     if head.startswith(b"PAR1") or source.format == "parquet":
-        raw.seek(0)
         yield from parquet.rows(raw, source)
         return
-    form, begin = source.format, cast(BinaryIO, Rewound(head, raw))
-    stream = Stream(begin, compression)
+    compression = compression_of(head)
+    form, stream = source.format, Stream(Rewound(head, raw), compression)
     if form == "auto":
-        start = peek(stream) if compression != "none" else head[:HEAD_BYTES]
+        if compression != "none":
+            start = peek(stream)
         found = container_of(start, source.path)
         if found is None or found == "parquet":
             damage = stream.damage

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date
 from typing import BinaryIO, Final
@@ -11,6 +11,7 @@ from typing import BinaryIO, Final
 import pyarrow as pa
 
 from shards.schema import DOCUMENT, MAX_BATCH_BYTES, MAX_BATCH_DOCUMENTS, UNKNOWN_LANGUAGE, make_doc_id
+from stages.failing import FAILURES
 from stages.url.host import host_of
 
 READ: Final = "read"
@@ -35,7 +36,10 @@ READ_FAILURES: Final = (
     "bad_encoding",  # bytes that are not UTF-8 where they must be, or a lone surrogate
     "bad_json",  # a line that is not a JSON object
     "missing_text",  # a row without the text field, or with something else than a string in it
+    "crashed",  # code that reads one record raised what nobody foresaw
 )
+
+_DECLARED: Final = frozenset(READ_REASONS + READ_FAILURES + FAILURES)
 
 FORMATS: Final = ("auto", "warc", "jsonl", "parquet")
 MAX_URL_CHARS: Final = 8192
@@ -49,8 +53,16 @@ OpenInput = Callable[[str], BinaryIO]
 
 
 @dataclass(frozen=True)
+class Span:
+    """The bytes [begin, end) of a file."""
+
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
 class Source:
-    """One input file: plain values, so that it travels to any worker.
+    """One input file, or a span of one: plain values, so that it travels to any worker.
 
     Attributes:
         index: row of the corpus's source table, the upper half of every doc_id.
@@ -63,6 +75,7 @@ class Source:
         date_key: field of the date, in JSONL and Parquet; it may be missing.
         max_record_bytes: longest document, in bytes as stored in the container and again after HTTP decoding. What is
             longer is a ``too_large`` drop, and never held in memory.
+        span: the part of the file that is read; None for all of it. ``stages.readers.spans`` says what belongs to it.
     """
 
     index: int
@@ -74,6 +87,7 @@ class Source:
     url_key: str = "url"
     date_key: str = "date"
     max_record_bytes: int = 16 << 20
+    span: Span | None = None
 
 
 @dataclass
@@ -95,6 +109,7 @@ class Row:
 
     def mark(self, reason: str, detail: str | None = None, value: float | None = None) -> Row:
         """Make the record a drop or a failure, and let go of its content."""
+        assert reason in _DECLARED, reason
         self.text = self.payload = self.media_type = None
         self.reason, self.detail, self.value = reason, detail, value
         return self
@@ -110,21 +125,25 @@ class BatchBuilder:
     _indices: list[int] = field(default_factory=list)
     _bytes: int = 0
 
-    def add(self, row: Row) -> Iterator[pa.RecordBatch]:
-        """Take the next record; give the batch before it if that is full now."""
+    def add(self, row: Row) -> pa.RecordBatch | None:
+        """Take the next record; return the batch before it if that is full now."""
         size = 256 + len(row.text or b"") + len(row.payload or b"")
+        full = None
         if self._rows and (len(self._rows) >= MAX_BATCH_DOCUMENTS or self._bytes + size > MAX_BATCH_BYTES):
-            yield from self.flush()
+            full = self.flush()
         self._rows.append(row)
         self._indices.append(self.record_index)
         self._bytes += size
         self.record_index += 1
+        return full
 
-    def flush(self) -> Iterator[pa.RecordBatch]:
-        """Yield what is collected, if anything is."""
-        if self._rows:
-            yield _batch(self.source, self._rows, self._indices)
-            self._rows, self._indices, self._bytes = [], [], 0
+    def flush(self) -> pa.RecordBatch | None:
+        """Return what is collected, if anything is."""
+        if not self._rows:
+            return None
+        batch = _batch(self.source, self._rows, self._indices)
+        self._rows, self._indices, self._bytes = [], [], 0
+        return batch
 
 
 def _batch(source: Source, rows: list[Row], indices: list[int]) -> pa.RecordBatch:

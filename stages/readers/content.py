@@ -6,6 +6,7 @@ from typing import Final
 
 from stages.html.charset import charset_of, decode
 from stages.readers.base import Row, Source, parse_date
+from stages.readers.guard import guarded
 from stages.readers.http import BodyError, decode_body, parse_response
 from stages.readers.warc import DOCUMENT_TYPES, VERSIONS, Record
 
@@ -28,10 +29,14 @@ _BINARY: Final = (
 
 def to_row(record: Record, source: Source) -> Row:
     """Judge one record by its header, then its status, its media type and its body, the cheapest first."""
+    return guarded(_judge, Row(record.offset), record, source)
+
+
+def _judge(row: Row, record: Record, source: Source) -> Row:
     uri = record.fields.get("warc-target-uri", "").strip()
     if uri.startswith("<") and uri.endswith(">"):
         uri = uri[1:-1]
-    row = Row(record.offset, url=uri or None, date=parse_date(record.fields.get("warc-date", "")))
+    row.url, row.date = uri or None, parse_date(record.fields.get("warc-date", ""))
     if record.failure:
         return row.mark(*record.failure)
     if not record.type:

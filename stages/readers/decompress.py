@@ -10,21 +10,25 @@ from __future__ import annotations
 import zlib
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Final, Protocol
+from typing import Any, Final
 
 import zstandard
 
-GZIP_MAGIC: Final = b"\x1f\x8b\x08"
-ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+from stages.readers.guard import PASSING, Failed, attempt, explain
+from stages.readers.members import (
+    PROBE_BYTES,
+    SLICE_BYTES,
+    ZSTD_FEED_BYTES,
+    Part,
+    Readable,
+    before_member,
+    magic_of,
+    new_member,
+)
 
-SLICE_BYTES: Final = 32 << 10
-"""Input is decoded in slices that begin at multiples of this offset: so damage is found at the same byte every time."""
-ZSTD_FEED_BYTES: Final = 512
-"""zstd turns 4 bytes into a block of 128 KiB at most, so one feeding gives 16 MiB at most."""
 OUTPUT_BYTES: Final = 256 << 10
 KEPT_SLICES: Final = 8
 """Slices of a member kept to look for the next one in: garbage after a cut may have swallowed its start."""
-PROBE_BYTES: Final = 4096
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class Damage:
     """Why the stream stopped before the end of its input.
 
     Attributes:
-        reason: ``truncated`` or ``decompression``.
+        reason: ``truncated`` or ``decompression``; ``bad_record`` where two parts of a file overlap (see ``Stream``).
         detail: one sentence.
         offset: bytes into the input of the member that is damaged.
         start: decompressed offset at which that member began.
@@ -44,43 +48,48 @@ class Damage:
     start: int
 
 
-class _Member(Protocol):
-    """A decoder of one compressed member, as of zlib and zstandard."""
-
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-
-
 class Stream:
     """Decompressed bytes of one input: ``data[pos:]`` is what has been decoded and not consumed.
 
+    With ``end`` it is one part of a file of many members. The next part begins at the first member at or after ``end``
+    whose content begins with the probe; the stream goes on there, but tells its offset (``part_end``). A member that
+    reaches over that place is damage (``bad_record``): nothing nearby can say which of the two is what it seems.
+
     Args:
-        raw: the input, read once from its start.
+        raw: the input, read once from where it stands.
         compression: ``none``, ``gzip`` or ``zstd``, one or many members (frames).
         probe: upper-case bytes with which a member must begin, in any case, to be taken for one after damage.
+        origin: offset in the file at which ``raw`` stands.
+        end: offset in the file after which another part begins; None if all that follows is to be read.
     """
 
-    def __init__(self, raw: BinaryIO, compression: str, probe: bytes = b"") -> None:
+    def __init__(
+        self, raw: Readable, compression: str, probe: bytes = b"", origin: int = 0, end: int | None = None
+    ) -> None:
         self.data = bytearray()
         self.pos = 0
         self.damage: Damage | None = None
         self.compression = compression
-        self._raw, self.probe = raw, probe
-        self._base = 0  # decompressed offset of data[0]
+        self.probe = probe
+        self.part_end: int | None = None
+        """Decompressed offset at which the next part begins, once that is known."""
+        self._part = None if end is None else Part(raw, origin, end, compression, probe)
+        self._raw: Readable = self._part or raw
+        self._origin = origin
+        self._base = origin if compression == "none" else 0  # decompressed offset of data[0]
         self._slice = memoryview(b"")  # input not decoded yet
-        self._slice_end = 0  # offset in the input of the end of _slice
+        self._slice_end = origin  # offset in the file of the end of _slice
         self._input_ended = False
         self._kept: deque[bytes] = deque(maxlen=KEPT_SLICES)
         self._member: Any = None
         self._member_offset = 0
         self._member_start = 0
         self._members: deque[tuple[int, int]] = deque()
+        self._passed = origin  # offset in the file of the last member that begins before data[pos]
 
     @property
     def offset(self) -> int:
-        """Decompressed offset of ``data[pos]``."""
+        """Decompressed offset of ``data[pos]``, counted from the file's start or from that of its part."""
         return self._base + self.pos
 
     def ensure(self, count: int) -> bool:
@@ -103,13 +112,18 @@ class Stream:
     def _forget_members(self) -> None:
         offset = self._base + self.pos
         while self._members and self._members[0][0] < offset:
-            self._members.popleft()
+            self._passed = self._members.popleft()[1]
 
-    def member_at(self, offset: int) -> int | None:
-        """Return the offset in the input of the member that begins at decompressed ``offset``, not consumed yet."""
+    def place(self) -> tuple[int, bool]:
+        """Return where in the file ``data[pos]`` is to be found, and whether a member begins with it.
+
+        That is the offset of its member if it begins one, else its decompressed offset. In a part that does not begin
+        at the file's start nobody knows that one: there it is the offset of the member that it lies in.
+        """
+        offset = self._base + self.pos
         if self._members and self._members[0][0] == offset:
-            return self._members[0][1]
-        return None
+            return self._members[0][1], True
+        return self._passed if self._origin else offset, False
 
     def members_within(self, start: int, end: int) -> list[int]:
         """Return the decompressed offsets in (start, end) at which members begin."""
@@ -126,7 +140,9 @@ class Stream:
         before = len(self.data)
         while self.damage is None and len(self.data) == before:
             if not self._slice and not self._next_slice():
-                if self._member is not None and not self._drain():
+                if self._member is None:
+                    self._meet_next_part()
+                elif not self._drain() and self.damage is None:
                     self._stop("truncated", "the input ends inside compressed data")
                 return len(self.data) > before
             if self.compression == "none":
@@ -141,11 +157,11 @@ class Stream:
         return len(self.data) > before
 
     def resume(self) -> bool:
-        """After damage, go on at the next member of the input; False if there is none.
+        """After damage, go on at the next member of the input or part; False if there is none.
 
         What was decoded of the damaged member and not consumed is forgotten.
         """
-        if self.damage is None:
+        if self.damage is None or self.part_end is not None:
             return False
         origin = self.damage.offset + 1
         self.damage, self._member = None, None
@@ -174,8 +190,23 @@ class Stream:
     def _stop(self, reason: str, detail: str) -> None:
         self.damage = Damage(reason, detail, self._member_offset, self._member_start)
 
+    def _next_start(self) -> int | None:
+        return None if self._part is None else self._part.next_start
+
+    def _meet_next_part(self) -> None:
+        """Note where the next part begins, once a member begins there; one that reaches over its start is damage."""
+        start = self._next_start()
+        if start is None or self.part_end is not None or self._here() < start:
+            return
+        self.part_end = self._base + len(self.data)
+        if self._here() > start:
+            self._stop("bad_record", f"inside it, at byte {start}, stands what the next part of this file begins with")
+
     def _begin_member(self) -> None:
-        magic = GZIP_MAGIC if self.compression == "gzip" else ZSTD_MAGIC
+        self._meet_next_part()
+        if self.damage is not None:
+            return
+        magic = magic_of(self.compression)
         self._need(8)
         self._member_offset, self._member_start = self._here(), self._base + len(self.data)
         head = bytes(self._slice[:8])
@@ -185,7 +216,7 @@ class Stream:
             if self._members and self._members[-1][0] == self._member_start:
                 self._members.pop()
             self._members.append((self._member_start, self._member_offset))
-            self._member = _new_member(self.compression)
+            self._member = new_member(self.compression)
         elif magic.startswith(head):
             self._stop("truncated", "the input ends inside the header of a compressed member")
         elif not self._only_padding():
@@ -216,40 +247,51 @@ class Stream:
 
     def _inflate(self) -> None:
         member, piece = self._member, self._slice
-        fresh = self._here() == self._member_offset
-        backup = None if fresh else member.copy()
-        try:
-            self.data += member.decompress(piece, OUTPUT_BYTES)
-        except zlib.error as error:
-            self._salvage(backup or zlib.decompressobj(31), bytes(piece))
-            self._stop("decompression", f"damaged gzip data: {error}")
+        backup = None if self._here() == self._member_offset else attempt(member.copy)
+        decoded = attempt(member.decompress, piece, OUTPUT_BYTES)
+        if isinstance(decoded, Failed):
+            if not isinstance(backup, Failed):
+                self._salvage(backup or new_member("gzip"), bytes(piece))
+            self._stop_decoding(decoded.error)
             return
+        self.data += decoded
         left = len(member.unused_data) if member.eof else len(member.unconsumed_tail)
         self._slice = piece[len(piece) - left :]
         if member.eof:
             self._member = None
 
+    def _stop_decoding(self, error: BaseException) -> None:
+        known = isinstance(error, (zlib.error, zstandard.ZstdError))
+        self._stop("decompression", f"damaged {self.compression} data: {error if known else explain(error)}")
+
     def _drain(self) -> bool:
         """Take what zlib still holds back after the input's last byte; False if that is nothing."""
-        before = len(self.data)
-        if self.compression == "gzip":
-            self.data += self._member.decompress(b"", OUTPUT_BYTES)
-        return len(self.data) > before
+        if self.compression != "gzip":
+            return False
+        decoded = attempt(self._member.decompress, b"", OUTPUT_BYTES)
+        if isinstance(decoded, Failed):
+            self._stop_decoding(decoded.error)
+            return False
+        self.data += decoded
+        return bool(decoded)
 
     def _salvage(self, member: Any, piece: bytes) -> None:
         """Decode ``piece`` byte by byte: an error makes zlib forget what it had decoded in the same call."""
         for index in range(len(piece)):
-            try:
-                self.data += member.decompress(piece[index : index + 1])
-            except zlib.error:
+            decoded = attempt(member.decompress, piece[index : index + 1])
+            if isinstance(decoded, Failed):
                 return
+            self.data += decoded
 
     def _decode_zstd(self) -> None:
         piece = self._slice[:ZSTD_FEED_BYTES]
+        # As ``attempt`` does; calling it costs something where feedings are so small.
         try:
             self.data += self._member.decompress(piece)
-        except zstandard.ZstdError as error:
-            self._stop("decompression", f"damaged zstd data: {error}")
+        except PASSING:
+            raise
+        except BaseException as error:
+            self._stop_decoding(error)
             return
         left = len(self._member.unused_data) if self._member.eof else 0
         self._slice = self._slice[len(piece) - left :]
@@ -258,23 +300,20 @@ class Stream:
 
     def _find_member(self, origin: int) -> bool:
         """Set the input to the next place at or after ``origin`` where a member begins that starts with the probe."""
-        magic = GZIP_MAGIC if self.compression == "gzip" else ZSTD_MAGIC
-        window = self._seen_since(origin)
+        search = before_member(self._seen_since(origin), self._more_of_part, self.compression, self.probe)
         while True:
-            at = window.find(magic)
-            while at >= 0:
-                if len(window) - at < PROBE_BYTES and self._next_slice():
-                    # What lies before is done with: no more than two slices are held, however many starts there are.
-                    window, at = window[at:] + bytes(self._slice), 0
-                if _starts_with(self.compression, window[at : at + PROBE_BYTES], self.probe):
-                    self._slice = memoryview(window)[at:]
-                    return True
-                at = window.find(magic, at + 1)
-            window = window[-(len(magic) - 1) :]
-            if not self._next_slice():
-                self._slice = memoryview(b"")
-                return False
-            window += bytes(self._slice)
+            try:
+                next(search)
+            except StopIteration as found:
+                self._slice = memoryview(found.value)
+                return bool(self._slice)
+
+    def _more_of_part(self) -> bytes:
+        """Return the next slice, none where the next part has begun: no member is looked for beyond its start."""
+        start = self._next_start()
+        if start is not None and self._slice_end >= start + PROBE_BYTES:
+            return b""
+        return bytes(self._slice) if self._next_slice() else b""
 
     def _seen_since(self, origin: int) -> bytes:
         """Return the input from ``origin``, or from where it is still kept, to the end of the slice."""
@@ -285,19 +324,3 @@ class Stream:
             parts.append(block)
             start -= len(block)
         return b"".join(reversed(parts))[max(0, origin - start) :]
-
-
-def _new_member(compression: str) -> Any:
-    return zlib.decompressobj(31) if compression == "gzip" else zstandard.ZstdDecompressor().decompressobj()
-
-
-def _starts_with(compression: str, block: bytes, probe: bytes) -> bool:
-    """Return whether ``block`` begins a member whose content begins with ``probe``."""
-    try:
-        if compression == "gzip":
-            start = zlib.decompressobj(31).decompress(block, max(1, len(probe)))
-        else:
-            start = _new_member("zstd").decompress(block[:ZSTD_FEED_BYTES])
-    except (zlib.error, zstandard.ZstdError):
-        return False
-    return bool(start[: len(probe)].upper() == probe)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import re
-from typing import BinaryIO, Final
+from typing import Final, Literal
 
-from stages.readers.decompress import GZIP_MAGIC, ZSTD_MAGIC, Stream
+from stages.readers.decompress import Stream
+from stages.readers.members import GZIP_MAGIC, PROBE_BYTES, ZSTD_MAGIC, Readable
 
 HEAD_BYTES: Final = 512
+LAYOUT_BYTES: Final = PROBE_BYTES
+"""How much of a file says whether spans of it can be read: compressed bytes, where it is compressed."""
+
+Layout = Literal["lines", "members", "row groups"]
+"""What a file is a sequence of, where each can be found without reading all before it."""
 
 # Compressions and containers that are recognised and not read.
 _UNREAD_MAGIC: Final = (
@@ -65,6 +72,23 @@ def container_of(head: bytes, path: str) -> str | None:
     return "warc" if _WARC_NAME.search(path) else None
 
 
+def layout_of(head: bytes, path: str, source_format: str) -> Layout | None:
+    """Return what spans of a file consist of, by its first ``LAYOUT_BYTES``; None if it can only be read as a whole."""
+    start = head[:HEAD_BYTES]
+    if not head or (source_format == "auto" and unread(start) is not None):
+        return None
+    if head.startswith(b"PAR1") or source_format == "parquet":
+        return "row groups"
+    compression = compression_of(head)
+    if compression == "none":
+        form = container_of(start, path) if source_format == "auto" else source_format
+        return "lines" if form == "jsonl" else None
+    if compression == "gzip" and source_format in ("auto", "warc"):
+        content = peek(Stream(io.BytesIO(head), compression))
+        return "members" if container_of(content, "") == "warc" else None
+    return None
+
+
 def describe(head: bytes) -> str:
     """Say what the first decompressed bytes of an unread file are."""
     name = unread(head)
@@ -76,10 +100,10 @@ def describe(head: bytes) -> str:
 class Rewound:
     """An input whose first bytes were looked at, to be read from its start without seeking."""
 
-    def __init__(self, head: bytes, rest: BinaryIO) -> None:
+    def __init__(self, head: bytes, rest: Readable) -> None:
         self._head, self._rest = head, rest
 
-    def read(self, count: int) -> bytes:
+    def read(self, count: int, /) -> bytes:
         """Return up to ``count`` bytes, none only at the end."""
         if not self._head:
             return self._rest.read(count)
@@ -87,10 +111,10 @@ class Rewound:
         return part
 
 
-def read_head(raw: BinaryIO) -> bytes:
-    """Read the first ``HEAD_BYTES``, or all there is, however the input chunks its reads."""
+def read_head(raw: Readable, count: int = HEAD_BYTES) -> bytes:
+    """Read the first ``count`` bytes, or all there are, however the input chunks its reads."""
     head = b""
-    while len(head) < HEAD_BYTES and (part := raw.read(HEAD_BYTES - len(head))):
+    while len(head) < count and (part := raw.read(count - len(head))):
         head += part
     return head
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import brotli
 import zstandard
+
+from stages.readers.guard import Failed, attempt, explain
 
 _STATUS: Final = re.compile(rb"HTTP/\d(?:\.\d)?[ \t]+(\d{3})(?!\d)")
 _SPACE: Final = " \t\r\n\v\f"
@@ -107,26 +108,32 @@ def _broken_chunks(body: bytes, chunks: list[bytes], pos: int) -> bytes:
 def _decode(coding: str, body: bytes, limit: int) -> bytes:
     if coding in _UNREAD_CODINGS:
         raise BodyError("unsupported_media", f"Content-Encoding {coding} is not read")
-    try:
-        if coding in ("gzip", "x-gzip"):
-            body = gunzip(body, limit) if _GZIP_START.match(body) else body
-        elif coding == "deflate":
-            body = _inflate(body, limit)
-        elif coding == "br":
-            body = _unbrotli(body, limit)
-        elif coding == "zstd" and _ZSTD_START.match(body):
-            body = unzstd(body, limit)
-    except (zlib.error, zstandard.ZstdError, brotli.error) as error:
+    decoded = attempt(_decoded, coding, body, limit)
+    if isinstance(decoded, Failed):
         if body.lstrip().startswith(b"<"):
             return body
-        raise BodyError("decompression", f"Content-Encoding {coding}: {error}") from error
-    if len(body) > limit:
-        raise BodyError("too_large", f"more than {limit} bytes after Content-Encoding {coding}", len(body))
+        known = isinstance(decoded.error, (zlib.error, zstandard.ZstdError, brotli.error))
+        why = decoded.error if known else explain(decoded.error)
+        raise BodyError("decompression", f"Content-Encoding {coding}: {why}") from decoded.error
+    if len(decoded) > limit:
+        raise BodyError("too_large", f"more than {limit} bytes after Content-Encoding {coding}", len(decoded))
+    return decoded
+
+
+def _decoded(coding: str, body: bytes, limit: int) -> bytes:
+    if coding in ("gzip", "x-gzip") and _GZIP_START.match(body):
+        return gunzip(body, limit)
+    if coding == "deflate":
+        return _inflate(body, limit)
+    if coding == "br":
+        return _unbrotli(body, limit)
+    if coding == "zstd" and _ZSTD_START.match(body):
+        return unzstd(body, limit)
     return body
 
 
-def gunzip(body: bytes, limit: int, new: Callable[[int], Any] = zlib.decompressobj) -> bytes:
-    """Return what the gzip members that ``body`` begins with hold, up to about ``limit`` bytes; ``new`` makes decoders.
+def gunzip(body: bytes, limit: int) -> bytes:
+    """Return what the gzip members that ``body`` begins with hold, up to about ``limit`` bytes.
 
     Raises:
         zlib.error: if a member is damaged.
@@ -134,7 +141,7 @@ def gunzip(body: bytes, limit: int, new: Callable[[int], Any] = zlib.decompresso
     # A decoder copies what it is fed and does not use, so members are fed little at first: else many are quadratic.
     out, view, pos = bytearray(), memoryview(body), 0
     while len(out) <= limit and _GZIP_START.match(body, pos):
-        member, feed = new(31), FIRST_FEED_BYTES
+        member, feed = zlib.decompressobj(31), FIRST_FEED_BYTES
         while not member.eof and pos < len(body) and len(out) <= limit:
             piece = view[pos : pos + feed]
             out += member.decompress(piece, limit + 1 - len(out))

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
 from stages.readers.base import Row, Source, parse_date, utf8
 from stages.readers.decompress import Damage, Stream
+from stages.readers.guard import guarded
 
 PROBE: Final = b"{"
 _BLANK: Final = b" \t\r"
 
 
-def rows(stream: Stream, source: Source) -> Iterator[Row]:
-    """Yield one row a line; blank lines are no records.
+def rows(stream: Stream, source: Source, end: int = sys.maxsize) -> Iterator[Row]:
+    """Yield one row for each line that begins before decompressed offset ``end``; blank lines are no records.
 
     ``Row.offset`` is the decompressed byte offset of the line's start, of a damaged member its offset in the file.
     A line ends at a line feed only. U+0000 stays what it is: JSON may hold it.
     """
     while True:
-        for start, line, length in lines(stream, source.max_record_bytes):
+        for start, line, length in lines(stream, source.max_record_bytes, end):
             if start == 0:
                 line = line.removeprefix(b"\xef\xbb\xbf")
             if length > source.max_record_bytes:
                 yield Row(start).mark("too_large", f"a line of {length} bytes", length)
             elif line.strip(_BLANK):
-                yield parse(start, line, source)
+                yield guarded(parse, Row(start), line, source)
         if stream.damage is None:
             return
         yield damaged(stream.damage)
@@ -34,25 +36,24 @@ def rows(stream: Stream, source: Source) -> Iterator[Row]:
             return
 
 
-def lines(stream: Stream, limit: int) -> Iterator[tuple[int, bytes, int]]:
-    """Yield (decompressed offset, line without its end, its length), up to the stream's end or its damage.
+def lines(stream: Stream, limit: int, end: int) -> Iterator[tuple[int, bytes, int]]:
+    """Yield (decompressed offset, line without its end, its length) of lines that begin before ``end``.
 
     Lines longer than ``limit`` come without their bytes, which are never held; a line cut by damage does not come.
     """
     searched = 0
-    while True:
-        end = stream.data.find(b"\n", stream.pos + searched)
-        if end < 0 and len(stream.data) - stream.pos > limit:
-            start = stream.offset
+    while (start := stream.offset) < end:
+        found = stream.data.find(b"\n", stream.pos + searched)
+        if found >= 0:
+            line = bytes(stream.data[stream.pos : found])
+            stream.skip(len(line) + 1)
+            searched = 0
+            yield start, line if len(line) <= limit else b"", len(line)
+        elif len(stream.data) - stream.pos > limit:
             length = _skip_line(stream)
             if stream.damage is None:
                 yield start, b"", length
             searched = 0
-        elif end >= 0:
-            start, line = stream.offset, bytes(stream.data[stream.pos : end])
-            stream.skip(len(line) + 1)
-            searched = 0
-            yield start, line if len(line) <= limit else b"", len(line)
         else:
             searched = len(stream.data) - stream.pos
             if not stream.more():
@@ -82,9 +83,8 @@ def damaged(damage: Damage) -> Row:
     return Row(damage.offset).mark(damage.reason, f"{damage.detail} (compressed member at byte {damage.offset})")
 
 
-def parse(offset: int, line: bytes, source: Source) -> Row:
+def parse(row: Row, line: bytes, source: Source) -> Row:
     """Read one line: a document, a drop, or a failure."""
-    row = Row(offset)
     try:
         record = json.loads(line.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -93,7 +93,8 @@ def parse(offset: int, line: bytes, source: Source) -> Row:
         return row.mark("bad_json", str(error)[:200] or type(error).__name__)
     if not isinstance(record, dict):
         return row.mark("bad_json", f"the line holds {type(record).__name__}, not an object")
-    row.url, row.date = _string(record, source.url_key), parse_date(_string(record, source.date_key) or "")
+    row.url, date = _string(record, source.url_key), _string(record, source.date_key)
+    row.date = parse_date(date) if date else None
     text = _field(record, source.text_key)
     if not isinstance(text, str):
         what = "nothing" if text is None else type(text).__name__

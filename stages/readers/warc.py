@@ -34,13 +34,14 @@ class Record:
 
     Attributes:
         offset: bytes into the file where its gzip member or zstd frame begins if it begins one, else bytes into the
-            decompressed file where it begins.
+            decompressed file where it begins (in a part of a file, ``Stream.place`` says what then).
         end: decompressed offset of its end.
         version: the version line, empty if there is none.
         fields: named fields by lower-case name, the first of each.
         length: bytes of the block as declared; 0 if that is unknown.
         block: the block, its first ``HEAD_BYTES`` if it is longer than the limit, nothing for other than documents.
         failure: (reason, detail) if the record is damaged.
+        begins_member: whether a gzip member or zstd frame begins with it.
         type: WARC-Type in lower case.
     """
 
@@ -51,6 +52,7 @@ class Record:
     length: int = 0
     block: bytes = b""
     failure: tuple[str, str] | None = None
+    begins_member: bool = False
     type: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -58,9 +60,15 @@ class Record:
 
 
 def records(stream: Stream, limit: int) -> Iterator[Record]:
-    """Yield every record of the file in order; blocks longer than ``limit`` bytes pass without being held."""
+    """Yield every record of the stream in order; blocks longer than ``limit`` bytes pass without being held.
+
+    Where the stream is one part of a file, it is the records that begin before the next part does.
+    """
     while True:
-        if not _skip_newlines(stream):
+        found = _skip_newlines(stream)
+        if stream.part_end is not None and stream.offset >= stream.part_end:
+            return
+        if not found:
             if stream.damage is None:
                 return
             yield Record(stream.damage.offset, stream.offset, "", {}, failure=_damage(stream.damage))
@@ -90,17 +98,15 @@ def _skip_newlines(stream: Stream) -> bool:
 
 
 def _read(stream: Stream, limit: int) -> Record:
-    start = stream.offset
-    member = stream.member_at(start)
-    offset = start if member is None else member
+    offset, begins_member = stream.place()
     header = _header(stream)
     if header is None:
         skipped = _skip_to_start(stream, 1)
         failure = ("bad_record", f"{skipped} bytes that begin no WARC record")
-        return Record(offset, stream.offset, "", {}, failure=failure)
+        return Record(offset, stream.offset, "", {}, failure=failure, begins_member=begins_member)
     version, fields = _fields(header)
     stream.skip(len(header))
-    record = Record(offset, stream.offset, version, fields)
+    record = Record(offset, stream.offset, version, fields, begins_member=begins_member)
     digits = fields.get("content-length", "")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
         skipped = _skip_to_start(stream, 0)
@@ -259,7 +265,7 @@ def _find_start(stream: Stream, origin: int, count: int) -> int | None:
 
 
 def _skip_to_start(stream: Stream, origin: int) -> int:
-    """Skip to the next record start, at ``origin`` or after, or to the stream's end; give the bytes skipped."""
+    """Skip to the next record start, at ``origin`` or after, or to the stream's end; return the bytes skipped."""
     if origin == 0 and _begins_record(stream, 0):
         return 0
     skipped = 0

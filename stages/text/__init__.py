@@ -1,1 +1,1 @@
-"""Text: characters, words, lines, shingles, and the kernels that count them."""
+"""Text: characters, UTF-8, words, and the kernels that count and compare them."""

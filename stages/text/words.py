@@ -1,116 +1,160 @@
-"""What a character, a word and a line are, for every heuristic: the tables and calls of the text kernel.
+"""The one definition of a word, for heuristics and near-duplicates alike.
 
-A word is a run of characters between white space, punctuation included. Scripts that write no spaces get words too:
-every letter of Han, Hiragana and Katakana is one; a run of Thai, Lao, Khmer, Myanmar or Tibetan letters is cut before a
-letter wherever a hash of it and the letter before it is 0 modulo 4, which gives pieces of about four letters, the
-length of a word there, and the same pieces wherever the same text stands. Punctuation stays with the word it touches.
+A word is a maximal run of letters, marks, numbers and ``_``: ``\\w+`` in Unicode's sense (UTS 18), in text of any
+language. White space, punctuation and symbols separate words and belong to none. Two words are the same if they are the
+same in lower case, character by character.
 
-A line ends at a line feed; lines without a character other than white space separate paragraphs and are not counted.
+Scripts that write no spaces get words too. In Han, kana, Bopomofo and Yi every letter is one. A run of Thai, Lao,
+Khmer, Myanmar or Tai letters is cut before a letter wherever a hash of it and the letter before it is 0 modulo 4: that
+gives pieces of about four letters, the length of a word there, and the same pieces wherever the same text stands. Marks
+stay with the letter before them. Between such a script and another a word ends.
+
+Format characters such as a soft hyphen or a joiner are passed over, because they change neither reading nor meaning;
+the zero-width space is the one that separates.
+
+Characters are compared as they stand: who compares documents with each other composes them first (NFC). Decision 10
+says what else was weighed.
 """
-# The kernel's functions have the types that numba infers.
-# mypy: disallow-untyped-calls=False
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from stages.text import kernel as text_kernel
-from stages.text.kernel import ALPHABETIC, ALPHANUMERIC, BULLET, JOINED, SINGLE, SPACE, TABLE_SIZE
+from stages.jit import argument, kernel, mix, subkernel
+from stages.text.characters import (
+    ALPHABETIC,
+    CLASS_SHIFT,
+    IGNORED,
+    JOINED,
+    LETTER,
+    LOWER_CASE,
+    MARK,
+    SEPARATOR,
+    character_table,
+)
+from stages.text.utf8 import decode
 
-MAX_STORED_WORDS: Final = 1 << 20
-"""Words of one document that are kept for measures over word sequences; counts go on beyond. At most 100 MB."""
+_NOTE_SHIFT: Final = 40
+ALPHABETIC_WORD: Final = ALPHABETIC << _NOTE_SHIFT
+UNSPACED_WORD: Final = 1 << 61
+TOUCHING_WORD: Final = 1 << 60
+CHARACTERS: Final = TOUCHING_WORD - 1
+"""What ``cut_words`` notes of a word: whether a letter is in it; whether it is of a script that writes no spaces;
+whether it begins where the word before ends (not noted of every such word); in the bits of CHARACTERS their number."""
 
-_SINGLE_RANGES: Final = ((0x3005, 0x3007), (0x3041, 0x30FF), (0x31F0, 0x31FF), (0x3400, 0x4DBF), (0x4E00, 0x9FFF),
-                         (0xF900, 0xFAFF), (0xFF66, 0xFF9F))  # fmt: skip
-_JOINED_RANGES: Final = ((0x0E00, 0x0EFF), (0x0F40, 0x0FBC), (0x1000, 0x109F), (0x1780, 0x17FF), (0xA9E0, 0xA9FE),
-                         (0xAA60, 0xAA7F))  # fmt: skip
-_BULLETS: Final = "-*•‣⁃◦▪▫●○■□►▶–—·⦁"
-
-
-@functools.cache
-def character_tables() -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint32]]:
-    """Return (classes, lower), both of shape (TABLE_SIZE,): flags of each code point, and its lower-case code point."""
-    classes = np.zeros(TABLE_SIZE, np.uint8)
-    lower = np.arange(TABLE_SIZE, dtype=np.uint32)
-    for code in range(TABLE_SIZE):
-        char = chr(code)
-        if char.isalnum():
-            classes[code] = ALPHANUMERIC | (ALPHABETIC if char.isalpha() else 0)
-            small = char.lower()
-            if len(small) == 1:
-                lower[code] = ord(small)
-        elif char.isspace():
-            classes[code] = SPACE
-    for ranges, flag in ((_SINGLE_RANGES, SINGLE), (_JOINED_RANGES, JOINED)):
-        for first, last in ranges:
-            block = classes[first : last + 1]
-            block[(block & ALPHABETIC) != 0] |= flag
-    classes[[ord(char) for char in _BULLETS]] |= BULLET
-    for table in (classes, lower):
-        table.flags.writeable = False
-    return classes, lower
+_SEED: Final = np.uint64(0x243F6A8885A308D3)
+_BASE: Final = np.uint64(0xD6E8FEB86659FD93)
 
 
-def _buffers(text: pa.StringArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], int]:
-    """Return (UTF-8 bytes, offsets of shape (rows + 1,), words that scratch must hold) of ``text``; null is empty."""
-    if text.null_count:
-        text = text.fill_null("")
-    _, offsets, data = text.buffers()
-    if not len(text) or data is None:
-        return np.frombuffer(b"\0", np.uint8), np.zeros(len(text) + 1, np.int64), 1
-    bounds = np.frombuffer(offsets, np.int32)[text.offset : text.offset + len(text) + 1].astype(np.int64)
-    longest = int(np.diff(bounds).max())
-    return np.frombuffer(data, np.uint8), bounds, min(longest + 1, MAX_STORED_WORDS)
+def word_hashes(text: str) -> npt.NDArray[np.uint64]:
+    """Return the hashes of the words of ``text``, in order, as uint64."""
+    data = np.frombuffer(text.encode(), np.uint8)
+    words = np.empty(len(data) // 2 + 2, np.uint64)
+    return words[: _hash_words(argument(data), character_table(), words)]
 
 
-def _folded_hash(word: str) -> np.uint64:
-    data = np.frombuffer(word.encode(), np.uint8)
-    return np.uint64(text_kernel.read_word(data, 0, len(data), *character_tables())[4])
+@kernel
+def _hash_words(data: npt.NDArray[np.uint8], table: npt.NDArray[np.uint32], words: npt.NDArray[np.uint64]) -> int:
+    return cut_words(data, 0, len(data), table, words, None, None)[1]
 
 
-def count_words(
-    text: pa.StringArray, languages: Sequence[str], stop_words: Mapping[str, Sequence[str]]
-) -> npt.NDArray[np.int64]:
-    """Count what the quality heuristics ask of each document.
+@subkernel
+def cut_words(
+    data: npt.NDArray[np.uint8],
+    at: int,
+    end: int,
+    table: npt.NDArray[np.uint32],
+    words: npt.NDArray[np.uint64],
+    ends: npt.NDArray[np.int64] | None,
+    notes: npt.NDArray[np.int64] | None,
+) -> tuple[int, int]:
+    """Cut ``data[at:end]`` into words until it ends or no more than one slot of ``words`` is free.
 
     Args:
-        text: string array of n documents.
-        languages: n language codes, which choose the stop words.
-        stop_words: words by language code.
+        data: UTF-8.
+        at: where to begin, not inside a word.
+        end: where the text ends.
+        table: ``character_table()``.
+        words: filled with the hash of every word, the same for the same words; at least two slots.
+        ends: filled with where every word ends.
+        notes: filled with ``ALPHABETIC_WORD``, ``UNSPACED_WORD``, ``TOUCHING_WORD`` and the number of characters.
+            None, with ``ends``, where hashes are enough; then ``words`` must have room for all.
 
     Returns:
-        int64 array of shape (n, COUNTS); its columns are the kernel's constants ``WORDS`` to ``STORED_LINES``.
-        ``STOP_WORDS_FOUND`` is the number of distinct stop words, 0 where the language has no list.
+        where the next call begins (``end`` if nothing is left), and the number of words.
     """
-    spans, flat = {}, list[np.uint64]()
-    for language in sorted(set(languages) & stop_words.keys()):
-        start = len(flat)
-        flat.extend(_folded_hash(word) for word in dict.fromkeys(stop_words[language]))
-        spans[language] = (start, len(flat))
-    ranges = np.array([spans.get(language, (0, 0)) for language in languages], np.int64).reshape(-1, 2)
-    data, offsets, capacity = _buffers(text)
-    out = np.zeros((len(text), text_kernel.COUNTS), np.int64)
-    stops = np.array(flat, np.uint64)
-    text_kernel.count_documents(data, offsets, *character_tables(), capacity, stops, ranges[:, 0], ranges[:, 1], out)
-    return out
+    last = len(words) - 1
+    count = np.int64(0)
+    kind = note = letter = np.int64(SEPARATOR)
+    state = _SEED
+    while at < end and count < last:
+        if data[np.uint64(at)] < 0x80:
+            if kind > LETTER:
+                count += 1
+                kind, state = np.int64(SEPARATOR), _SEED
+            # A character ends one word at most.
+            stop = min(end, at + int(last - count))
+            while at < stop:
+                point = np.int64(data[np.uint64(at)])
+                if point >= 0x80:
+                    break
+                at += 1
+                entry = np.int64(table[np.uint64(point)])
+                # Letter or separator, 1 or 0. Where words end cannot be predicted, so nothing branches on it: what is
+                # written for a separator is written over.
+                its = entry >> CLASS_SHIFT
+                count += kind & ~its
+                slot = np.uint64(count)
+                is_letter = np.uint64(-its)
+                state = ((state * _BASE + np.uint64(entry & LOWER_CASE)) & is_letter) | (_SEED & ~is_letter)
+                words[slot] = state
+                if ends is not None:
+                    note = ((note & -kind) + 1) | (entry & ALPHABETIC) << _NOTE_SHIFT
+                    ends[slot], notes[slot] = at, note  # type: ignore[index]
+                kind = its
+            continue
+        point, at = decode(data, at, end)
+        entry = np.int64(table[np.uint64(point)])
+        its = entry >> CLASS_SHIFT
+        if its == IGNORED:
+            continue
+        if its == LETTER:
+            is_new = kind != LETTER
+        elif its == MARK:
+            is_new = kind == SEPARATOR
+        elif its == JOINED:
+            is_new = kind != JOINED or _cuts(letter, point)
+            letter = point
+        else:
+            is_new = True
+        if is_new:
+            note = np.int64(0 if kind == SEPARATOR else TOUCHING_WORD)
+            count += kind != SEPARATOR
+            kind, state = np.int64(LETTER) if its == MARK else its, _SEED
+            if kind != LETTER:
+                note |= UNSPACED_WORD
+        if kind != SEPARATOR:
+            state = state * _BASE + np.uint64(entry & LOWER_CASE)
+            slot = np.uint64(count)
+            words[slot] = state
+            if ends is not None:
+                note = (note + 1) | (entry & ALPHABETIC) << _NOTE_SHIFT
+                ends[slot], notes[slot] = at, note  # type: ignore[index]
+    if kind != SEPARATOR:
+        if at == end:
+            count += 1
+        elif ends is not None:
+            # The word that is open is cut anew by the next call.
+            at = int(ends[count - 1])
+    for word in range(count):
+        words[word] = mix(words[word])
+    return at, int(count)
 
 
-def measure_repetition(text: pa.StringArray) -> npt.NDArray[np.float64]:
-    """Measure how far each document repeats itself, white space aside.
-
-    Returns:
-        float64 array of shape (n, REPETITION_MEASURES): the shares of repeated lines and paragraphs by number, the
-        same by characters, the shares of characters inside the most common n-gram (n = 2, 3, 4; 0 where none occurs
-        twice), and inside n-grams that occurred before (n = 5 to 10), each character counted once. Of a document over
-        ``MAX_STORED_WORDS`` words the first so many are measured.
-    """
-    data, offsets, capacity = _buffers(text)
-    out = np.zeros((len(text), text_kernel.REPETITION_MEASURES), np.float64)
-    text_kernel.measure_documents(data, offsets, *character_tables(), capacity, out)
-    return out
+@subkernel
+def _cuts(last: np.int64, point: np.int64) -> bool:
+    """Return whether a word ends between two letters of a script without spaces."""
+    return bool(mix(np.uint64(last) << np.uint64(32) | np.uint64(point)) & np.uint64(3) == 0)

@@ -1,4 +1,4 @@
-"""What the chain reads from a URL."""
+"""The host of a URL."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _PORT: Final = re.compile(r":[0-9]*$")
 def host_of(url: str) -> str:
     """Return the host of ``url``: lower case, without user, port or a trailing dot, an IPv6 address without brackets.
 
-    Gives an empty string where the URL has no authority (``dns:example.org``, ``urn:uuid:...``, a bare word). Never
-    raises: crawls hold URLs that ``urllib.parse`` rejects, and a record must not be lost over one.
+    It is empty if the URL has no authority (``dns:example.org``, ``urn:uuid:...``, a bare word). Never raises: crawls
+    contain URLs that ``urllib.parse`` rejects, and no record may be lost over one.
     """
     match = _AUTHORITY.match(url)
     if match is None:

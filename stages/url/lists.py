@@ -1,4 +1,4 @@
-"""Which files a blacklist consists of: folders in UT1 layout, and plain files."""
+"""The files that a blacklist consists of: folders in UT1 layout, and plain files."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class ListFile(NamedTuple):
 
 
 def list_files(lists: tuple[str, ...], categories: tuple[str, ...]) -> list[ListFile]:
-    """Return the files of entries in the order of ``lists``, in a folder by category; a file reached twice once.
+    """Return the files of entries in the order of ``lists``, and within a folder by category, each file once.
 
-    Empty ``categories`` takes, of each folder, the categories declared black: ``usage`` says ``black`` before it says
-    ``white``, and ``global_usage``, where the folder has one, does not say ``DEFAULT_TYPE: white`` of them. A link to
-    another category is the same category; a link to anywhere outside the folder is not followed.
+    With empty ``categories``, those that a folder declares black are taken: ``usage`` says ``black`` before it says
+    ``white``, and ``global_usage``, if the folder has one, does not give them ``DEFAULT_TYPE: white``. A link to
+    another category is that category; a link to anywhere outside the folder is not followed.
 
     Raises:
         UserError: if a list or a category does not exist, or nothing is left to block.
@@ -48,7 +48,7 @@ def list_files(lists: tuple[str, ...], categories: tuple[str, ...]) -> list[List
 
 
 def digest_files(lists: tuple[str, ...], categories: tuple[str, ...]) -> tuple[str, ...]:
-    """Return every file that has a say in what is blocked: the lists, and what declares their categories."""
+    """Return every file on which it depends what is blocked: the lists, and what declares their categories."""
     files = {file.path for file in list_files(lists, categories)}
     if not categories:
         for root in (_root(Path(name)) for name in lists if Path(name).is_dir()):
@@ -67,7 +67,7 @@ def _inside(path: Path, root: Path) -> bool:
 
 
 def _category_folders(root: Path) -> list[Path]:
-    """Return the categories' own folders, sorted; links to them are other names of the same."""
+    """Return the categories' own folders, sorted; links to them are only other names."""
     return sorted(folder for folder in root.iterdir() if folder.is_dir() and not folder.is_symlink())
 
 

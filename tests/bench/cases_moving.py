@@ -238,7 +238,7 @@ def _shard_writer(folder: Path, size: int) -> Case:
 
     def ours() -> Any:
         writer = ShardWriter(
-            folder, domain="web", split="train", vocab_size=50_000, end_of_text=0, tokenizer_digest="bench"
+            folder, domain="web", subset="train", vocab_size=50_000, end_of_text=0, tokenizer_digest="bench"
         )
         writer.add(tokens, offsets, companion)
         return writer.close()

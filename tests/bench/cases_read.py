@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import zstandard
 from corpus import Corpus, gzip_bytes
 from fastwarc.warc import ArchiveIterator
@@ -20,7 +22,7 @@ from stages.base import Stage, mark
 from stages.html.charset import charset_of, decode
 from stages.judges.extract_html import ExtractHtml
 from stages.judges.url_blacklist import UrlBlacklist
-from stages.readers import Source, read
+from stages.readers import Digest, Source, read
 
 BLOCK = 32 << 10
 
@@ -32,7 +34,12 @@ def apply(stage: Stage, batches: list[Any]) -> None:
 
 
 def exhaust(path: Path) -> int:
-    """Read a source to its end and give its records."""
+    """Read a source to its end, with its digest as a pass does, and return its records."""
+    return sum(batch.num_rows for batch in read(Source(0, str(path)), open_input, Digest()))
+
+
+def exhaust_alone(path: Path) -> int:
+    """Read a source to its end without its digest."""
     return sum(batch.num_rows for batch in read(Source(0, str(path)), open_input))
 
 
@@ -47,10 +54,24 @@ def cases(corpus: Corpus) -> Iterator[Case]:
         {
             "zstandard alone": lambda: _unzstd(corpus.jsonl),
             "zstandard + json.loads": lambda: [json.loads(line) for line in _unzstd(corpus.jsonl).splitlines()],
+            "without the digest": lambda: exhaust_alone(corpus.jsonl),
         },
         len(corpus.texts),
         corpus.text_bytes,
         note="the documents in JSONL under zstd; input counted as text",
+    )
+    parquet = corpus.jsonl.with_name("documents.parquet")
+    pq.write_table(pa.table({"text": corpus.texts, "url": corpus.urls}), parquet, row_group_size=500)
+    yield Case(
+        "read_parquet",
+        lambda: exhaust(parquet),
+        {
+            "pyarrow + to_pylist": lambda: pq.read_table(parquet, use_threads=False).to_pylist(),
+            "without the digest": lambda: exhaust_alone(parquet),
+        },
+        len(corpus.texts),
+        corpus.text_bytes,
+        note="the documents in Parquet under Snappy, 500 rows a row group; input counted as text",
     )
     blacklist = UrlBlacklist(lists=(str(corpus.blacklist),))
     listed = frozenset(corpus.blacklist.read_text().splitlines())
@@ -72,7 +93,11 @@ def _warc(name: str, path: Path, note: str) -> Case:
     return Case(
         name,
         lambda: exhaust(path),
-        {"zlib alone": lambda: inflate(path), "fastwarc alone": lambda: _fastwarc(path)},
+        {
+            "zlib alone": lambda: inflate(path),
+            "fastwarc alone": lambda: _fastwarc(path),
+            "without the digest": lambda: exhaust_alone(path),
+        },
         exhaust(path),
         gzip_bytes(path),
         note=f"{note}; records of every type, input counted decompressed",
@@ -80,7 +105,7 @@ def _warc(name: str, path: Path, note: str) -> Case:
 
 
 def inflate(path: Path) -> int:
-    """Decompress a file of gzip members with zlib, keeping nothing; give its bytes."""
+    """Decompress a file of gzip members with zlib, keeping nothing; return its bytes."""
     total = 0
     with path.open("rb") as file:
         member = zlib.decompressobj(31)

@@ -1,4 +1,4 @@
-"""The training stream, at constant context lengths over one epoch of synthetic shards."""
+"""The training stream at constant context lengths, over one epoch of synthetic shards."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import numpy as np
 import pyarrow as pa
 from harness import Case
 
-from shards.catalog import CATALOG_NAME, DomainShards, ShardCatalog, describe
+from shards.catalog import CATALOG_NAME, DomainShards, ShardCatalog, ShardEntry
 from shards.reader import ShardSet
 from shards.schedule.resolve import resolve
-from shards.schedule.schedule import Schedule, ScheduleSettings
+from shards.schedule.schedule import Schedule
+from shards.schedule.settings import ScheduleSettings
+from shards.store import hash_file
 from shards.writer import ShardWriter
 from trainer.stream import Stream
 
@@ -26,14 +28,14 @@ VOCABULARY = 50_000
 
 
 def write_shards(folder: Path, tokens: int) -> ShardSet:
-    """Write about ``tokens`` tokens, lengths log-normal, and open them."""
+    """Write about ``tokens`` tokens in documents of log-normal lengths, and open them."""
     rng = np.random.default_rng(1)
     domains = {}
     for domain, (share, mean) in DOMAINS.items():
         entries = []
         for shard in range(SHARDS_PER_DOMAIN):
             count = max(2, int(tokens * share / mean / SHARDS_PER_DOMAIN))
-            # Of a log-normal the mean is exp(mu + sigma^2 / 2).
+            # The mean of a log-normal is exp(mu + sigma^2 / 2).
             lengths = np.maximum(1, rng.lognormal(np.log(mean) - 0.5, 1.0, count)).astype(np.int64)
             entries.append(_shard(folder, domain, shard, lengths, rng))
         domains[domain] = DomainShards(train=tuple(entries), held_out=())
@@ -44,11 +46,11 @@ def write_shards(folder: Path, tokens: int) -> ShardSet:
     return ShardSet.open(folder)
 
 
-def _shard(folder: Path, domain: str, shard: int, lengths: np.ndarray, rng: np.random.Generator) -> Any:
+def _shard(folder: Path, domain: str, shard: int, lengths: np.ndarray, rng: np.random.Generator) -> ShardEntry:
     writer = ShardWriter(
         folder,
         domain=domain,
-        split="train",
+        subset="train",
         vocab_size=VOCABULARY,
         end_of_text=0,
         tokenizer_digest="bench",
@@ -68,25 +70,36 @@ def _shard(folder: Path, domain: str, shard: int, lengths: np.ndarray, rng: np.r
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     writer.add(rng.integers(1, VOCABULARY, int(offsets[-1]), np.uint32), offsets, companion)
     files = writer.close()
-    return describe(files, tokens=files.tokens_path.name, documents=files.documents_path.name)
+    tokens_sha256, tokens_bytes = hash_file(files.tokens_path)
+    documents_sha256, documents_bytes = hash_file(files.documents_path)
+    return ShardEntry(
+        tokens=files.tokens_path.name,
+        documents=files.documents_path.name,
+        rows=files.rows,
+        token_count=files.tokens,
+        tokens_bytes=tokens_bytes,
+        documents_bytes=documents_bytes,
+        tokens_sha256=tokens_sha256,
+        documents_sha256=documents_sha256,
+    )
 
 
 def _schedule(shards: ShardSet, context: int) -> Schedule:
     held = sum(shards.catalog.tokens_per_domain("train").values())
     batch = max(context, min(BATCH_TOKENS, held // 4) // context * context)
-    stage = {
+    phase = {
         "name": "only",
         "tokens": held // batch * batch or batch,
         "context_tokens": context,
         "batch_tokens": batch,
         "learning_rate": {"shape": "constant", "start": 1e-3},
     }
-    settings = ScheduleSettings.model_validate({"stages": [stage], "default_max_epochs": 1e3})
+    settings = ScheduleSettings.model_validate({"phases": [phase], "default_max_epochs": 1e3})
     return resolve(settings, shards.catalog.tokens_per_domain("train"))
 
 
 def cases(folder: Path, tokens: int) -> Iterator[Case]:
-    """Yield the cases: ``tokens`` is about how many the shards hold."""
+    """Yield the cases; the shards hold about ``tokens`` tokens."""
     shards = write_shards(folder, tokens)
     documents = sum(shards.documents(domain) for domain in shards.domains)
     for context in CONTEXTS:
@@ -126,7 +139,7 @@ def _plan(shards: ShardSet, schedule: Schedule) -> int:
 
 
 def _fill(packed: np.ndarray) -> None:
-    """Make arrays of the types and sizes that the stream gives, a batch at a time: no order, no documents."""
+    """Fill arrays of the types and sizes that the stream returns, a batch at a time: no order, no documents."""
     for start in range(0, len(packed), BATCH_TOKENS):
         part = packed[start : start + BATCH_TOKENS]
         tokens = part.astype(np.int64)
@@ -137,7 +150,7 @@ def _fill(packed: np.ndarray) -> None:
 
 
 def _copy(packed: np.ndarray, dtype: Any) -> None:
-    """Copy in batches into one buffer, as a loader that has nothing to decide would."""
+    """Copy batches into one buffer, as a loader without anything to decide would."""
     out = np.empty(BATCH_TOKENS, dtype)
     for start in range(0, len(packed), BATCH_TOKENS):
         part = packed[start : start + BATCH_TOKENS]

@@ -1,6 +1,6 @@
-"""Forward and backward of one micro-batch in emulated bf16, beside fp32 and, where the processor has it, native bf16.
+"""Forward and backward of one micro-batch in emulated bf16, beside fp32 and, if the processor has it, native bf16.
 
-An older processor is had on a newer one by ``ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2``.
+``ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2`` makes a newer processor behave like an older one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DOCUMENTS_PER_ROW = 2
 
 
 def cases() -> Iterator[Case]:
-    """Return the cases."""
+    """Yield the cases."""
     torch.set_num_threads(1)
     wide = ModelSettings(layers=2, width=768, heads=12), 8_192, 1, 512
     for name, shape in (("train_192", _demo_shape()), ("train_768", wide)):
@@ -44,12 +44,12 @@ def cases() -> Iterator[Case]:
 
 
 def _demo_shape() -> tuple[ModelSettings, int, int, int]:
-    """Return (model, vocabulary, rows, context) of a micro-batch of the demo's first stage."""
+    """Return (model, vocabulary, rows, context) of a micro-batch of the demo's first phase."""
     recipe = parse_recipe(tomllib.loads(demo_recipe()), "the demo's recipe")
     assert recipe.model is not None
     assert recipe.training is not None
     assert recipe.schedule is not None
-    context = recipe.schedule.stages[0].context_tokens
+    context = recipe.schedule.phases[0].context_tokens
     return recipe.model, recipe.tokenizer.vocab_size, recipe.training.rows_per_micro_batch(context), context
 
 

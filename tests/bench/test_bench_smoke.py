@@ -16,6 +16,7 @@ SMALLEST = ("--documents", "12", "--stream-tokens", "200000", "--rounds", "1", "
 CASES = {
     "read_warc",
     "read_jsonl",
+    "read_parquet",
     "url_blacklist",
     "extract_html",
     "language",

@@ -9,57 +9,49 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipelines.beam.runners import make_runner
+from pipelines.beam.runners import LocalRunner
 from pipelines.driver import check, curate, locked
+from pipelines.passes.build import KINDS
 from pipelines.progress import Silent
 from pipelines.recipe import load_recipe
 from pipelines.workspace import Workspace
 from shards.manifest import PassFolder
-from shards.store import FileEntry
+from shards.marker import Marker
 
 
 def main() -> None:
     """Run the recipe in this process, with the deadly commit in place."""
     recipe, out, log, target, after = sys.argv[1:]
-    original = PassFolder.commit
+    original, units = PassFolder.commit, dict[str, list[str]]()
     count = 0
 
-    def commit(self: PassFolder, unit: str, files: Mapping[str, FileEntry], statistics: Mapping[str, Any]) -> None:
+    def commit(self: PassFolder, marker: Marker) -> None:
         nonlocal count
         count += self.name == target
         # The second unit where there are several: then the first is finished, and must not be repeated.
-        deadly = self.name == target and count == min(2, len(_units(out, target)))
+        deadly = self.name == target and count == min(2, len(units[target]))
         if deadly and after == "0":
             os.kill(os.getpid(), signal.SIGKILL)
-        original(self, unit, files, statistics)
+        original(self, marker)
         with Path(log).open("a", encoding="utf-8") as file:
-            file.write(f"{self.name} {unit}\n")
+            file.write(f"{self.name} {marker.unit}\n")
         if deadly:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    units: dict[str, list[str]] = {}
+    for kind in KINDS:
 
-    def _units(out: str, name: str) -> list[str]:
-        return units[name]
+        def remembered(work: Any, inputs: Any, found: Any = kind.units) -> list[str]:
+            units[work.name] = found(work, inputs)
+            return units[work.name]
 
-    from pipelines import driver
-
-    for work in driver.PASSES:
-        found = work.units
-
-        def remembered(run: Any, name: str = work.name, found: Any = found) -> list[str]:
-            units[name] = found(run)
-            return units[name]
-
-        work.units = remembered  # type: ignore[method-assign]
+        kind.units = remembered  # type: ignore[method-assign]
     PassFolder.commit = commit  # type: ignore[method-assign]
     workspace = Workspace.of(out, load_recipe(recipe), str(Path(recipe).parent))
     plan = check(workspace)
-    with locked(workspace), make_runner(1, None) as runner:
+    with locked(workspace), LocalRunner(1) as runner:
         curate(workspace, plan, runner, Silent())
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 CHECKOUT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-c", "from pipelines.cli import main; main()"]
 
-# What may differ between two runs of one recipe: when they ran, and the lock of the driver.
-VARYING = {"timings.json", ".lock"}
+# What may differ between two runs of one recipe: when they ran, what they cost, and the lock of the driver.
+VARYING = {"timings.json", "costs", ".lock", "seen.arrow"}
 
 
 def headrace(*arguments: str | Path, expect: int = 0) -> subprocess.CompletedProcess[str]:
@@ -26,5 +26,9 @@ def headrace(*arguments: str | Path, expect: int = 0) -> subprocess.CompletedPro
 
 def content(folder: Path) -> dict[str, str]:
     """Return sha256 by relative path of every file of a run that must not vary."""
-    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in VARYING)
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    files = {path.relative_to(folder): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        str(name): hashlib.sha256(path.read_bytes()).hexdigest()
+        for name, path in files.items()
+        if not VARYING & set(name.parts)
+    }

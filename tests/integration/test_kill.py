@@ -34,10 +34,10 @@ def _run(recipe: Path, out: Path, log: Path, target: str, after: bool) -> int:
 def test_a_kill_in_each_pass_changes_no_byte_and_repeats_no_finished_unit(
     demo_recipe_file: Path, reference_run: Path, tmp_path: Path
 ) -> None:
-    from pipelines.driver import pass_names
+    from pipelines.passes.build import KINDS
 
     out, log = tmp_path / "run", tmp_path / "commits.log"
-    for position, name in enumerate(pass_names()):
+    for position, name in enumerate(kind.name for kind in KINDS):
         # In turns: a kill between a unit's files and its marker, and one right behind the marker.
         assert _run(demo_recipe_file, out, log, name, after=position % 2 == 1) == -signal.SIGKILL, name
     assert _run(demo_recipe_file, out, log, NEVER, after=False) == 0

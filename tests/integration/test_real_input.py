@@ -17,6 +17,7 @@ import pytest
 import zstandard
 
 from shards.reader import ShardSet
+from shards.store import Store
 from tests.integration.support import CHECKOUT, headrace
 
 pytestmark = [pytest.mark.integration, pytest.mark.shared_data]
@@ -67,10 +68,10 @@ min_confidence = 0.5
 min_chars = 100
 domains = {PROSE}
 [[stages]]
-use = "gopher_quality_v1"
+use = "gopher_quality_v2"
 domains = ["web", "wiki", "docs", "junk"]
 [[stages]]
-use = "gopher_repetition_v1"
+use = "gopher_repetition_v2"
 domains = ["web", "wiki", "docs", "junk"]
 [[stages]]
 use = "perplexity_v1"
@@ -83,20 +84,20 @@ sample_bytes = 4_000_000
 [shards]
 target_bytes = 4_000_000
 held_out_share = 0.02
-[[schedule.stages]]
+[[schedule.phases]]
 name = "base"
 tokens = 16_384
 context_tokens = 256
 batch_tokens = 2048
 learning_rate = {{ start = 1e-3, warmup_tokens = 4096 }}
-[[schedule.stages]]
+[[schedule.phases]]
 name = "long"
 tokens = 8_192
 context_tokens = 1024
 batch_tokens = 2048
 rope = {{ kind = "theta", theta = 40_000.0 }}
 learning_rate = {{ shape = "linear", end = 5e-4 }}
-[[schedule.stages]]
+[[schedule.phases]]
 name = "anneal"
 tokens = 8_192
 context_tokens = 1024
@@ -146,10 +147,10 @@ def verdict(real_run: Path) -> pa.Table:
     """The final verdict on every record, with its source's path."""
     from pipelines.driver import finished_run
     from pipelines.inspection.verdicts import verdicts
+    from pipelines.plan import load_sources
 
     table = pa.concat_tables(verdicts(finished_run(str(real_run))))
-    plan = json.loads((real_run / "plan/plan.json").read_text())
-    paths = {source["index"]: source["path"] for source in plan["sources"]}
+    paths = load_sources(Store(real_run)).column("path").to_pylist()
     return table.append_column("path", pa.array([paths[i] for i in table.column("source_index").to_pylist()]))
 
 
@@ -244,9 +245,10 @@ def _all_funnels(report: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
 
 
 def test_shards_lead_back_to_documents_and_the_trainer_learnt_from_them(real_run: Path, verdict: pa.Table) -> None:
-    shards = ShardSet.open(real_run / "shards", verify_checksums=True)
+    shards = ShardSet.open(real_run / "shards")
+    shards.verify()
     kept = _rows(verdict, dropped_by=None)
-    total = sum(shards.documents(d, split) for d in shards.domains for split in ("train", "held_out"))
+    total = sum(shards.documents(d, subset) for d in shards.domains for subset in ("train", "held_out"))
     assert total == kept.num_rows
     traced = shards.trace("wiki", "train", 5)
     row = _rows(verdict, doc_id=traced["doc_id"])

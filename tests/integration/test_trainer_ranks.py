@@ -21,9 +21,9 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from shards.errors import UserError
 from shards.lock import LOCK_FILE, locked
 from shards.reader import ShardSet
+from tests.shards.small_shards import tokens_of
 from tests.trainer.processor import OLDER, needs_bf16, on_x86
-from tests.trainer.synthetic_run import STAGES as SHORT_STAGES
-from tests.trainer.synthetic_run import TRAINING, log, losses, write_run, write_settings
+from tests.trainer.synthetic_run import PHASES, TRAINING, log, losses, write_run, write_settings
 from trainer.config import Job
 from trainer.loop import Trainer
 
@@ -243,8 +243,8 @@ def test_a_mistake_is_one_message_and_code_2(runs: dict[str, Path], tmp_path: Pa
 
 def long_run(folder: Path) -> Path:
     """One that does not end by itself while a test looks at it."""
-    stages = [{**stage, "tokens": stage["tokens"] * 1_000} for stage in SHORT_STAGES]
-    return write_run(folder, stages=stages, training={**SETTINGS, "checkpoint_every_steps": 1_000_000})
+    phases = [{**phase, "tokens": phase["tokens"] * 1_000} for phase in PHASES]
+    return write_run(folder, phases=phases, training={**SETTINGS, "checkpoint_every_steps": 1_000_000})
 
 
 @pytest.mark.parametrize(("number", "reaches"), [(signal.SIGINT, "all"), (signal.SIGTERM, "launcher")])
@@ -272,7 +272,7 @@ def test_a_damaged_shard_is_found_before_the_first_step(runs: dict[str, Path], t
     # The second in the manifest's order, so that it is the second rank who finds it.
     path = folder / "shards/books-held_out.tokens.arrow"
     data = bytearray(path.read_bytes())
-    tokens = ShardSet.open(folder / "shards").tokens("books", "held_out", 3).tobytes()
+    tokens = tokens_of(ShardSet.open(folder / "shards"), "books", "held_out", 3).tobytes()
     data[data.index(tokens)] ^= 1
     path.write_bytes(data)
     process = command(folder, "--ranks", "2")

@@ -3,13 +3,25 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+
+from pipelines.beam.base import BeamPass, Inputs, Pass, UnitPass
+from pipelines.beam.runners import LocalRunner
+from pipelines.beam.work_list import Unit
+from pipelines.driver import check, curate
+from pipelines.inspection.verdicts import verdicts
+from pipelines.passes.build import build_passes
+from pipelines.recipe import parse_recipe
+from pipelines.run import Run
+from pipelines.tables import read_table
+from pipelines.workspace import Job, Workspace
+from shards.store import FileEntry
 
 _COMMON = (
     "the of and to in is that it was for on are as with they be at this have from or by not but what all were "
@@ -64,10 +76,15 @@ class Corpus:
     bad_lines: list[tuple[bytes, str]] = field(default_factory=list)
     records: int = 0
 
+    @property
+    def largest_bytes(self) -> int:
+        """The size of the largest file: splits of so many bytes are the files, one by one."""
+        return max(path.stat().st_size for path in self.folder.glob("*.jsonl"))
+
     def recipe(self, **changes: Any) -> dict[str, Any]:
         """Return the recipe's table with some top-level tables replaced; None leaves a table out."""
         rate = {"shape": "linear", "start": 0.001, "end": 0.0}
-        stage = {"name": "base", "share": 1.0, "context_tokens": 32, "batch_tokens": 64, "learning_rate": rate}
+        phase = {"name": "base", "share": 1.0, "context_tokens": 32, "batch_tokens": 64, "learning_rate": rate}
         table: dict[str, Any] = {
             "seed": 7,
             "split_bytes": 30_000,
@@ -78,12 +95,12 @@ class Corpus:
             "domains": [{"name": "wiki", "hosts": ["*.wiki.example"]}],
             "lm": [{"language": "und", "corpus": ["reference.txt"], "order": 2}],
             "stages": [
-                {"use": "gopher_quality_v1", "min_words": 20, "domains": ["web", "wiki"]},
+                {"use": "gopher_quality_v2", "min_words": 20, "domains": ["web", "wiki"]},
                 {"use": "perplexity_v1", "low_percentile": 4.0, "high_percentile": 96.0},
             ],
             "tokenizer": {"vocab_size": 400},
             "shards": {"held_out_share": 0.2, "target_bytes": 8_000},
-            "schedule": {"epochs": 1.0, "stages": [stage]},
+            "schedule": {"epochs": 1.0, "phases": [phase]},
         }
         table |= changes
         return {key: value for key, value in table.items() if value is not None}
@@ -169,52 +186,74 @@ class Notes:
 class Made:
     """A made run: the workspace, the run with all digests, and what the reporter heard."""
 
-    workspace: Any
-    run: Any
+    workspace: Workspace
+    run: Run
     notes: Notes
 
     @property
     def root(self) -> Path:
         return Path(self.workspace.store.root)
 
+    @property
+    def splits(self) -> list[str]:
+        """The names of the splits, in order."""
+        return [split.name for split in self.run.plan.splits]
+
+    @property
+    def passes(self) -> dict[str, Pass]:
+        """The passes of the recipe by name, in order."""
+        return {work.name: work for work in build_passes(self.workspace, self.run.plan)}
+
+    def inputs(self, name: str) -> Inputs:
+        """What the driver may read for a pass."""
+        return Inputs(self.run, self.passes[name].inputs)
+
+    def unit_inputs(self, name: str) -> dict[str, Unit]:
+        """The units from which a pass's pipeline starts, by name, with the files that each may open."""
+        work, inputs = self.passes[name], self.inputs(name)
+        assert isinstance(work, BeamPass)
+        return {unit.name: unit for unit in work.roots(inputs, work.units(inputs))}
+
+    def units(self, name: str) -> tuple[str, ...]:
+        """The units of a finished pass, in order."""
+        return self.run.manifest(name).units
+
+    def entry(self, name: str, kind: str, unit: str = "all") -> FileEntry:
+        """A file of a finished pass."""
+        return self.run.manifest(name).by_unit[unit].files[kind]
+
+    def statistics(self, name: str, unit: str = "all") -> Mapping[str, Any]:
+        """What a unit of a finished pass counted."""
+        return self.run.manifest(name).by_unit[unit].statistics
+
+    def read(self, name: str, kind: str, unit: str = "all") -> pa.Table:
+        """A table of a finished pass."""
+        return read_table(self.run.store, self.entry(name, kind, unit))
+
     def verdicts(self) -> list[dict[str, Any]]:
         """Every record with its final verdict, by doc_id."""
-        from pipelines.inspection.verdicts import verdicts
-
         return [row for table in verdicts(self.run) for row in table.to_pylist()]
 
     def judged(self, kind: str) -> pa.Table:
         """One kind of table of the judge pass, over all splits."""
-        from pipelines.passes.keys import split_names
-        from pipelines.tables import read_table
-
-        folder = self.run.folder("judge")
-        parts = [read_table(self.run.store, folder.require(split).files[kind]) for split in split_names(self.run)]
-        return pa.concat_tables(parts)
+        return pa.concat_tables([self.read("judge", kind, split) for split in self.splits])
 
 
 class Quick:
     """Runs units that need no shuffle directly, the others on Beam, whose start-up is most of a small run."""
 
-    def run(self, work: Any, run: Any, units: Sequence[str], poll: Callable[[], None]) -> None:
-        from pipelines.beam.base import UnitPass
-        from pipelines.beam.runners import LocalRunner
-
+    def run(self, work: BeamPass, job: Job, inputs: Inputs, units: Sequence[str], poll: Callable[[], None]) -> None:
         if isinstance(work, UnitPass):
-            for unit in units:
-                work.work(run, unit)
+            for unit in work.roots(inputs, units):
+                # As it would come to a worker.
+                work.work(job, Unit.from_json(unit.to_json()))
         else:
-            LocalRunner(1).run(work, run, units, poll)
+            LocalRunner(1).run(work, job, inputs, units, poll)
 
 
 def make_run(root: Path, table: dict[str, Any], base: Path, runner: Any = None) -> Made:
     """Take a recipe through all passes."""
-    from pipelines.driver import check, curate
-    from pipelines.recipe import parse_recipe
-    from pipelines.workspace import Workspace
-
     workspace = Workspace.of(str(root), parse_recipe(table, "test"), str(base))
-    workspace.save_recipe()
     notes = Notes()
     return Made(workspace, curate(workspace, check(workspace), runner or Quick(), notes), notes)
 
@@ -231,8 +270,6 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 @pytest.fixture(scope="session")
 def made(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Made:
     """The whole recipe over the corpus, made once on the local runner. Read only; copy its folder to change it."""
-    from pipelines.beam.runners import LocalRunner
-
     return make_run(tmp_path_factory.mktemp("run"), corpus.recipe(), corpus.folder, LocalRunner(1))
 
 
@@ -245,12 +282,13 @@ def cut_fine(corpus: Corpus, made: Made, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="session")
 def bare(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """The corpus and an empty file, without stages, models or deduplication."""
+    """The corpus, without stages, models or deduplication, and a split that holds a bad line and an empty file."""
     folder = tmp_path_factory.mktemp("bare")
     shutil.copytree(corpus.folder, folder / "in")
-    (folder / "in" / "web-3.jsonl").write_bytes(b"")
-    table = corpus.recipe(stages=None, lm=None, domains=None, dedup={"exact": False, "near": False}, split_bytes=1)
-    return make_run(folder / "out", table, folder / "in")
+    (folder / "in" / "web-3.jsonl").write_bytes(b"x" * corpus.largest_bytes)
+    (folder / "in" / "web-4.jsonl").write_bytes(b"")
+    plain = {"stages": None, "lm": None, "domains": None, "dedup": {"exact": False, "near": False}}
+    return make_run(folder / "out", corpus.recipe(**plain, split_bytes=corpus.largest_bytes), folder / "in")
 
 
 @pytest.fixture

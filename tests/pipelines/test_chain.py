@@ -10,6 +10,7 @@ from pipelines.recipe import parse_recipe
 from pipelines.workspace import Workspace
 from shards.errors import UserError
 from shards.manifest import digest_of
+from stages.registry import REGISTRY, recipe_stages
 
 
 def workspace(base: Path, **table: Any) -> Workspace:
@@ -23,49 +24,60 @@ def section(base: Path, **table: Any) -> str:
 
 
 def test_names_follow_the_recipe_and_end_with_deduplication(tmp_path: Path) -> None:
-    table = {"sample": 0.5, "stages": [{"use": "gopher_quality_v1"}, {"use": "gopher_repetition_v1"}]}
+    table = {"sample": 0.5, "stages": [{"use": "gopher_quality_v2"}, {"use": "gopher_repetition_v2"}]}
     made = workspace(tmp_path, **table)
     assert stage_names(made.recipe) == [
         "read",
         "sample_v1",
-        "gopher_quality_v1",
-        "gopher_repetition_v1",
+        "gopher_quality_v2",
+        "gopher_repetition_v2",
         "exact_dedup_v1",
         "near_dedup_v1",
     ]
     assert [stage.name for stage in build_chain(made, {})] == [
         "sample_v1",
-        "gopher_quality_v1",
-        "gopher_repetition_v1",
-        "fingerprint_v1",
+        "gopher_quality_v2",
+        "gopher_repetition_v2",
+        "fingerprint_v2",
     ]
     bare = workspace(tmp_path, dedup={"exact": False, "near": False})
     assert stage_names(bare.recipe) == ["read"]
-    assert [stage.name for stage in build_chain(bare, {})] == ["fingerprint_v1"]
+    assert [stage.name for stage in build_chain(bare, {})] == ["fingerprint_v2"]
 
 
 @pytest.mark.parametrize(
     ("use", "message"),
     [
-        ({"use": "gopher_qualty_v1"}, r"no stage is called 'gopher_qualty_v1'. Did you mean 'gopher_quality_v1'\?"),
-        ({"use": "gopher_quality_v1", "min_word": 3}, r"no parameter 'min_word'; did you mean 'min_words'\?"),
-        ({"use": "gopher_quality_v1", "min_words": -1}, r"greater than or equal to 0 \(found -1\)"),
-        ({"use": "gopher_quality_v1", "min_words": "many"}, r"integer.*\(found 'many'\)"),
+        ({"use": "gopher_qualty_v2"}, r"'gopher_qualty_v2'. Where: .*stages.0.use. Did you mean 'gopher_quality_v2'\?"),
+        ({"use": "fingerprint_v2"}, r"is part of every chain .*stages.0.use. Leave it out.*\[dedup\]"),
+        ({"use": "gopher_quality_v2", "min_word": 3}, r"no parameter 'min_word'; did you mean 'min_words'\?"),
+        ({"use": "gopher_quality_v2", "min_words": -1}, r"greater than or equal to 0 \(found -1\)"),
+        ({"use": "gopher_quality_v2", "min_words": "many"}, r"integer.*\(found 'many'\)"),
         ({"use": "perplexity_v1", "low_percentile": 101.0}, "less than or equal to 100"),
         ({"use": "perplexity_v1", "low_percentile": 9.0, "high_percentile": 4.0}, "is not below high_percentile"),
     ],
 )
-def test_a_wrong_stage_is_the_users_to_mend(tmp_path: Path, use: dict[str, Any], message: str) -> None:
+def test_a_wrong_stage_is_the_users_to_fix(tmp_path: Path, use: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         build_chain(workspace(tmp_path, stages=[use]), {})
 
 
 def test_a_stage_twice_is_refused(tmp_path: Path) -> None:
-    twice = [{"use": "gopher_quality_v1"}, {"use": "gopher_quality_v1", "min_words": 3}]
-    with pytest.raises(UserError, match="'gopher_quality_v1' is in the chain twice"):
+    twice = [{"use": "gopher_quality_v2"}, {"use": "gopher_quality_v2", "min_words": 3}]
+    with pytest.raises(UserError, match="'gopher_quality_v2' is in the chain twice"):
         build_chain(workspace(tmp_path, stages=twice), {})
-    with pytest.raises(UserError, match="'sample_v1' is in the chain twice"):
+    with pytest.raises(UserError, match=r"'sample_v1' is in the chain twice.*The key 'sample' .* adds sample_v1"):
         build_chain(workspace(tmp_path, sample=0.5, stages=[{"use": "sample_v1", "share": 0.1}]), {})
+
+
+def test_what_the_command_lists_is_what_a_recipe_may_name(tmp_path: Path) -> None:
+    needed = {"sample_v1": {"share": 0.1}, "url_blacklist_v1": {"lists": ["list.txt"]}}
+    for name in recipe_stages():
+        chain = build_chain(workspace(tmp_path, stages=[{"use": name, **needed.get(name, {})}]), {"en": ""})
+        assert [stage.name for stage in chain] == [name, "fingerprint_v2"]
+    for name in REGISTRY.keys() - set(recipe_stages()):
+        with pytest.raises(UserError, match="cannot be named in a recipe"):
+            build_chain(workspace(tmp_path, stages=[{"use": name}]), {})
 
 
 def test_the_section_holds_parameters_and_content_but_no_place(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from pipelines.commands import run as run_command
 from shards.errors import UserError
 
 CHECKOUT = Path(__file__).parents[2]
-RECIPE = '[[sources]]\nglob = "*.jsonl"\n[[stages]]\nuse = "gopher_quality_v1"\n'
+RECIPE = '[[sources]]\nglob = "*.jsonl"\n[[stages]]\nuse = "gopher_quality_v2"\n'
 
 
 def code_of(*arguments: str | Path) -> int:
@@ -188,13 +188,13 @@ def recipe_in(folder: Path, text: str = RECIPE) -> Path:
 @pytest.mark.parametrize(
     ("text", "arguments", "what"),
     [
-        (RECIPE + "sed = 1\n", [], "gopher_quality_v1 has no parameter 'sed'"),
+        (RECIPE + "sed = 1\n", [], "gopher_quality_v2 has no parameter 'sed'"),
         ("sed = 1\n" + RECIPE, [], "did you mean 'seed'?"),
         (RECIPE, ["seed"], "is not KEY=VALUE"),
         (RECIPE, ["--sample", "0"], "key sample"),
         (RECIPE, ["--sample", "2"], "key sample"),
         (RECIPE.replace("*.jsonl", "*.none"), [], "matches no file"),
-        (RECIPE.replace("gopher_quality_v1", "gopher_qualty_v1"), [], "gopher_quality_v1"),
+        (RECIPE.replace("gopher_quality_v2", "gopher_qualty_v2"), [], "gopher_quality_v2"),
         (RECIPE + '[[lm]]\nlanguage = "en"\nmodel = "no.arpa"\n', [], "'no.arpa' is missing"),
         (RECIPE, ["--", "--streaming"], "without a runner"),
         (RECIPE, ["--", "--runner=X", "--direct_running_mode=multi_threading"], "lose data"),
@@ -214,7 +214,7 @@ def test_a_folder_of_other_files_is_left_alone(tmp_path: Path, capsys: pytest.Ca
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.txt").write_text("mine", encoding="utf-8")
     assert code_of("run", recipe, "--out", tmp_path / "out") == 2
-    assert "not a run's" in capsys.readouterr().err
+    assert "do not belong to a run" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["thesis.txt"]
 
 
@@ -240,12 +240,16 @@ def test_a_dry_run_writes_nothing_and_tells_the_plan(tmp_path: Path, capsys: pyt
     arguments = ["run", recipe, "--out", tmp_path / "out", "--sample", "0.5", "--workers", "1", "--dry-run"]
     assert code_of(*arguments, "--json") == 0
     value = json.loads(capsys.readouterr().out)
-    assert value["chain"] == ["read", "sample_v1", "gopher_quality_v1", "exact_dedup_v1", "near_dedup_v1"]
-    assert value["sources"] == [{"glob": ["*.jsonl"], "domain": "web", "files": 1, "bytes": 19}]
+    assert value["chain"] == ["read", "sample_v1", "gopher_quality_v2", "exact_dedup_v1", "near_dedup_v1"]
+    assert value["sources"] == [{"glob": ["*.jsonl"], "list": [], "domain": "web", "files": 1, "bytes": 19}]
+    assert value["left_out"] == []
     assert value["workers"] == 1
     assert code_of(*arguments) == 0
     assert "Nothing was written" in capsys.readouterr().out
     assert sorted(tmp_path.rglob("*")) == before
+    (tmp_path / "link.jsonl").symlink_to("nowhere")
+    assert code_of(*arguments) == 0
+    assert "left out: 1 link leads nowhere (link.jsonl)" in capsys.readouterr().out
 
 
 def test_inspect_gives_the_report_as_json(made: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -254,7 +258,7 @@ def test_inspect_gives_the_report_as_json(made: Any, capsys: pytest.CaptureFixtu
     )
     value = json.loads(capsys.readouterr().out)
     assert [stage["name"] for stage in value["stages"]] == [
-        "read", "gopher_quality_v1", "perplexity_v1", "exact_dedup_v1", "near_dedup_v1",
+        "read", "gopher_quality_v2", "perplexity_v1", "exact_dedup_v1", "near_dedup_v1", "tokenizer",
     ]  # fmt: skip
     for stages in (value["stages"], *(group["stages"] for group in value["domains"].values())):
         for stage in stages:
@@ -271,7 +275,7 @@ def test_inspect_gives_the_report_as_json(made: Any, capsys: pytest.CaptureFixtu
     [
         ([], ["Documents through the chain", "By language", "By domain", "Duplicates", "Tokens in the shards"]),
         (["--by", "domain"], ["domain books", "domain web", "domain wiki"]),
-        (["--samples", "too_few_words"], ["gopher_quality_v1/too_few_words", "value", "Too short by far."]),
+        (["--samples", "too_few_words"], ["gopher_quality_v2/too_few_words", "value", "Too short by far."]),
         (["--samples", "bad_json"], ["read/bad_json", "web-0.jsonl at"]),
         (["--duplicates"], ["exact_dedup_v1/exact_duplicate", "kept in its place at Jaccard"]),
         (["--trace", "books:0"], ["Token in the shards", "library.example"]),
@@ -285,28 +289,36 @@ def test_inspect_prints_tables_and_texts(
     assert [text for text in shown if text not in out] == []
 
 
+def test_inspect_shows_where_the_time_went_before_a_run_is_judged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pipelines.cost_files import Cost, UnitCosts, write
+    from pipelines.recipe import parse_recipe
+    from pipelines.workspace import Workspace
+
+    workspace = Workspace.of(str(tmp_path), parse_recipe({"sources": [{"glob": "*"}]}, "here"), ".")
+    workspace.save_recipe()
+    assert code_of("inspect", tmp_path, "--costs") == 0
+    assert "No costs are recorded" in capsys.readouterr().out
+    assert code_of("inspect", tmp_path, "--costs", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"costs": {"cpu_seconds": 0, "passes": []}}
+
+    write(workspace.store, "judge", UnitCosts("00000", "d", stages={"read": Cost(3 * 10**9), "write": Cost(10**9)}))
+    workspace.store.write_json("timings.json", {"judge": 6.5})
+    assert code_of("inspect", tmp_path, "--costs") == 0
+    out = capsys.readouterr().out
+    shown = ["Where the time went", "judge", "read", "75.0%", "Units", "6.5", "Of the attempts that finished"]
+    assert [text for text in shown if text not in out] == []
+    assert code_of("inspect", tmp_path, "--costs", "--json") == 0
+    (judge,) = json.loads(capsys.readouterr().out)["costs"]["passes"]
+    assert (judge["name"], judge["cpu_seconds"], judge["elapsed_seconds"]) == ("judge", 4.0, 6.5)
+    # What else is asked for needs the verdicts.
+    assert code_of("inspect", tmp_path, "--costs", "--kept", "1") == 2
+
+
 def test_inspect_of_no_run_is_a_users_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert code_of("inspect", tmp_path) == 2
     assert "no run is here" in capsys.readouterr().err
-
-
-def test_stages_lists_every_registered_stage(capsys: pytest.CaptureFixture[str]) -> None:
-    from stages.registry import REGISTRY, stage_class
-
-    assert code_of("stages", "--json") == 0
-    found = {stage["name"]: stage for stage in json.loads(capsys.readouterr().out)}
-    assert list(found) == list(REGISTRY)
-    for name, stage in found.items():
-        assert stage["summary"]
-        assert stage["reasons"] == list(stage_class(name).reasons)
-        assert "domains" in stage["parameters"]
-    assert found["language_v1"]["parameters"]["min_chars"] == {
-        "type": "Annotated[int, pydantic.Field(ge=0)]",
-        "default": 50,
-    }
-    assert "default" not in found["sample_v1"]["parameters"]["share"]
-    assert code_of("stages") == 0
-    assert "min_chars = 50  int" in capsys.readouterr().out
 
 
 LINES = "".join(f"the {noun} is {'very ' * (n % 3)}old\n" for n, noun in enumerate(["cat", "dog", "house", "sea"] * 9))
@@ -369,16 +381,16 @@ def test_a_demo_leaves_a_folder_of_other_files_alone(tmp_path: Path) -> None:
     demo_command.require_own_folder(tmp_path)
 
 
-def test_losses_are_averaged_over_targets_at_each_stages_end() -> None:
-    def step(number: int, stage: str, **domains: tuple[float, int]) -> dict[str, Any]:
+def test_losses_are_averaged_over_targets_at_each_phases_end() -> None:
+    def step(number: int, phase: str, **domains: tuple[float, int]) -> dict[str, Any]:
         table = {name: {"loss": loss, "targets": targets} for name, (loss, targets) in domains.items()}
-        return {"kind": "train", "step": number, "stage": stage, "context_tokens": 64, "domains": table}
+        return {"kind": "train", "step": number, "phase": phase, "context_tokens": 64, "domains": table}
 
     lines: Sequence[dict[str, Any]] = [
         step(1, "base", web=(8.0, 10)),
         *(step(number, "base", web=(6.0, 1)) for number in range(2, 10)),
-        {"kind": "held_out", "step": 9, "stage": "base", "domains": {"web": {"loss": 6.5, "targets": 4}}},
-        {"kind": "skipped", "step": 10, "stage": "end"},
+        {"kind": "held_out", "step": 9, "phase": "base", "domains": {"web": {"loss": 6.5, "targets": 4}}},
+        {"kind": "skipped", "step": 10, "phase": "end"},
         step(11, "end", web=(5.0, 3), code=(2.0, 1)),
         step(12, "end", web=(1.0, 1)),
     ]

@@ -15,7 +15,7 @@ NEAR = ("near_dedup_v1/near_duplicate",)
 PLANTED = Planted(
     (
         Item("near miss", "u:miss", (KEPT,)),
-        Item("spam", "u:spam", ("gopher_repetition_v1",)),
+        Item("spam", "u:spam", ("gopher_repetition_v2",)),
         Item("salad", "u:salad", ("perplexity_v1/too_chaotic",)),
         Item("copy", "u:a", EXACT, "copies", {"u:b": 1.0, "u:c": 1.0}),
         Item("copy", "u:b", EXACT, "copies", {"u:a": 1.0, "u:c": 1.0}),
@@ -38,7 +38,7 @@ def right() -> list[dict[str, Any]]:
     return [
         row(1, "u:miss"),
         row(2, "u:miss", "read", "not_a_document"),
-        row(3, "u:spam", "gopher_repetition_v1", "duplicate_lines"),
+        row(3, "u:spam", "gopher_repetition_v2", "duplicate_lines"),
         row(4, "u:salad", "perplexity_v1", "too_chaotic"),
         row(5, "u:a"),
         row(6, "u:b", "exact_dedup_v1", "exact_duplicate", witness=5),
@@ -121,7 +121,7 @@ def test_a_wrong_verdict_is_noticed(position: int, change: dict[str, Any], kind:
 
 
 def test_two_documents_under_one_address_are_noticed() -> None:
-    rows = [*right(), row(13, "u:spam", "gopher_repetition_v1", "duplicate_lines")]
+    rows = [*right(), row(13, "u:spam", "gopher_repetition_v2", "duplicate_lines")]
     (finding,) = wrong(rows)
     assert "more than once" in finding.found
 

@@ -43,11 +43,11 @@ def test_every_path_follows_the_folder() -> None:
 def test_the_schedule_grows_the_context_and_ends_at_a_rate_of_zero() -> None:
     settings = recipe().schedule
     assert settings is not None
-    contexts = [stage.context_tokens for stage in settings.stages]
+    contexts = [phase.context_tokens for phase in settings.phases]
     assert len(contexts) >= 3
     assert contexts == sorted(contexts)
     assert contexts[0] < contexts[-1]
-    assert settings.stages[-1].learning_rate.end == 0.0
+    assert settings.phases[-1].learning_rate.end == 0.0
 
 
 def test_no_file_of_the_crawl_is_matched_twice(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ def test_a_resolved_recipe_reads_back_as_itself(tmp_path: Path) -> None:
         (MINIMAL + "[dedup]\ntreshold = 0.8\n", "threshold", "dedup.treshold"),
         (MINIMAL + "[shards]\nheldout_share = 0.1\n", "held_out_share", "shards.heldout_share"),
         (MINIMAL + "[model]\nlayer = 2\n", "layers", "model.layer"),
+        (MINIMAL + '[schedule]\ntokens = 9\n[[schedule.stages]]\nname = "base"\n', "phases", "schedule.stages"),
         (MINIMAL + '[[domains]]\nname = "a"\nhost = ["x"]\nhosts = ["x"]\n', "hosts", "domains.0.host"),
     ],
 )
@@ -66,12 +67,27 @@ def test_an_unknown_key_names_the_nearest_and_its_place(tmp_path: Path, text: st
         ("name = 'x'\n", "sources"),
         ("sources = []\n", "sources"),
         (MINIMAL + "[training]\nseed = 1\n", ""),
+        ('[[sources]]\ndomain = "web"\n', "sources.0"),
+        ("leave_out_missing = 2\n" + MINIMAL, "key leave_out_missing"),
     ],
 )
 def test_a_wrong_value_names_its_place(tmp_path: Path, text: str, where: str) -> None:
     with pytest.raises(UserError) as caught:
         load_recipe(write(tmp_path, text))
     assert where in caught.value.place
+
+
+def test_sources_are_named_by_globs_lists_or_both(tmp_path: Path) -> None:
+    text = '[[sources]]\nlist = "a.txt"\n[[sources]]\nglob = ["b", "c"]\nlist = ["d", "e"]\n'
+    first, second = load_recipe(write(tmp_path, text)).sources
+    assert (first.globs, first.lists) == ((), ("a.txt",))
+    assert (second.globs, second.lists) == (("b", "c"), ("d", "e"))
+
+
+def test_what_is_gone_is_left_out_by_a_word_on_the_command_line(tmp_path: Path) -> None:
+    path = write(tmp_path, MINIMAL)
+    assert not load_recipe(path).leave_out_missing
+    assert load_recipe(path, ["leave_out_missing=true"]).leave_out_missing
 
 
 def test_a_long_value_is_shown_cut() -> None:

@@ -8,13 +8,13 @@ from shards.errors import IncompleteError, UserError
 
 
 def test_says_value_place_and_remedy_in_one_line() -> None:
-    error = UserError("the glob 'x' matches no file.", place="recipe, key sources.0", remedy="Mend it")
-    assert str(error) == "the glob 'x' matches no file. Where: recipe, key sources.0. Mend it"
+    error = UserError("the glob 'x' matches no file.", place="recipe, key sources.0", remedy="Fix it")
+    assert str(error) == "the glob 'x' matches no file. Where: recipe, key sources.0. Fix it"
 
 
 def test_leaves_out_what_it_was_not_told() -> None:
     assert str(UserError("a mistake")) == "a mistake"
-    assert str(UserError("a mistake", remedy="Mend it")) == "a mistake. Mend it"
+    assert str(UserError("a mistake", remedy="Fix it")) == "a mistake. Fix it"
 
 
 @pytest.mark.parametrize("kind", [UserError, IncompleteError])

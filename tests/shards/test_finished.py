@@ -1,13 +1,15 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shards.errors import IncompleteError
 from shards.finished import DIGESTS_FILE, require_finished
+from shards.sealed import read_sealed, write_sealed
+from shards.store import Store
 from tests.trainer.synthetic_run import finish, write_run, write_settings
 
 
@@ -61,10 +63,44 @@ def test_files_of_another_recipe_are_not_those_of_the_run(
 
 
 def test_manifests_must_be_of_the_run_that_finished(run: Path) -> None:
-    path = run / DIGESTS_FILE
-    digests = json.loads(path.read_text())
-    path.write_text(json.dumps({**digests, "catalog": "0" * 64}))
-    with pytest.raises(IncompleteError, match=r"^catalog/manifest\.json is of another recipe"):
+    store = Store(run)
+    write_sealed(store, DIGESTS_FILE, {**read_sealed(store, DIGESTS_FILE), "catalog": "0" * 64})
+    with pytest.raises(IncompleteError, match=r"^catalog/manifest\.json is missing, changed, or of another recipe"):
+        require_finished(run)
+
+
+@pytest.mark.parametrize("digests", [{"catalog": None}, {"catalog": 3, "schedule": "0"}])
+def test_what_are_no_digests_is_refused(run: Path, digests: dict[str, Any]) -> None:
+    write_sealed(Store(run), DIGESTS_FILE, digests)
+    with pytest.raises(IncompleteError, match=r"^digests\.json is not as a run writes it"):
+        require_finished(run)
+
+
+READ = [DIGESTS_FILE, "schedule.json", "train.json", "shards/manifest.json"]
+
+
+@pytest.mark.parametrize("path", [*READ, "schedule/manifest.json", "catalog/manifest.json"])
+@pytest.mark.parametrize("where", [0.0, 0.4, 0.99])
+def test_a_flipped_bit_in_what_a_trainer_reads_is_found(run: Path, path: str, where: float) -> None:
+    data = bytearray((run / path).read_bytes())
+    data[int(where * len(data))] ^= 1
+    (run / path).write_bytes(data)
+    with pytest.raises(IncompleteError) as caught:
+        require_finished(run)
+    assert path in caught.value.what
+    assert "un the recipe again" in caught.value.remedy
+
+
+@pytest.mark.parametrize("name", ["schedule", "catalog"])
+def test_a_damaged_part_of_a_manifest_has_its_copy(run: Path, name: str) -> None:
+    (part,) = (run / name / "manifest").glob("*.arrow")
+    data = bytearray(part.read_bytes())
+    data[len(data) // 2] ^= 1
+    part.write_bytes(data)
+    require_finished(run)
+    (copy,) = (run / name / "manifest" / "copy").glob("*.arrow")
+    copy.unlink()
+    with pytest.raises(IncompleteError, match=f"{name}/manifest"):
         require_finished(run)
 
 

@@ -9,55 +9,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shards import reader
-from shards.catalog import CATALOG_NAME, DomainShards, ShardCatalog, describe
+from shards.catalog import DomainShards
 from shards.errors import IncompleteError, UserError
 from shards.reader import ShardSet, safe_path
-from shards.writer import ShardWriter
+from tests.shards.small_shards import END, lengths_of, tokens_of, url_of, write_catalog, write_shard
 
-END = 0
 Texts = list[list[int]]
 
 
 def build(folder: Path, shards: list[Texts], *, vocab_size: int = 500, held_out: Texts | None = None) -> ShardSet:
     """Write one domain, "web": a list of shards, each a list of documents, each a list of tokens."""
-    entries, held, doc_id = [], [], 0
-    for index, texts in enumerate([*shards, *([held_out] if held_out is not None else [])]):
-        split = "train" if index < len(shards) else "held_out"
-        target = ShardWriter(
-            folder,
-            domain="web",
-            split=split,
-            vocab_size=vocab_size,
-            end_of_text=END,
-            tokenizer_digest="t",
-            name=f"{index}",
+    entries, first = [], 0
+    for index, texts in enumerate(shards):
+        entries.append(
+            write_shard(folder, str(index), texts, domain="web", vocab_size=vocab_size, first_id=first, source=index)
         )
-        ids = np.arange(doc_id, doc_id + len(texts))
-        doc_id += len(texts)
-        batch = pa.RecordBatch.from_pydict(
-            {
-                "doc_id": pa.array(ids),
-                "url": pa.array([f"https://example.org/{i}" for i in ids], pa.string()),
-                "content_hash": pa.nulls(len(texts), pa.binary(16)),
-                "language": pa.array(["en"] * len(texts), pa.string()),
-                "source_index": pa.array(ids * 0 + index, pa.int32()),
-                "offset": pa.array(ids * 100),
-            }
-        )
-        values = np.array([token for text in texts for token in text], np.int64)
-        target.add(values, np.cumsum([0, *map(len, texts)]), batch)
-        files = target.close()
-        entry = describe(files, tokens=files.tokens_path.name, documents=files.documents_path.name)
-        (entries if split == "train" else held).append(entry)
-    catalog = ShardCatalog(
-        token_dtype="uint16" if vocab_size <= 65_536 else "uint32",
-        vocab_size=vocab_size,
-        end_of_text=END,
-        tokenizer="t",
-        domains={"web": DomainShards(train=tuple(entries), held_out=tuple(held))},
-    )
-    (folder / CATALOG_NAME).write_text(catalog.to_json())
-    return ShardSet.open(folder, verify_checksums=True)
+        first += len(texts)
+    held = []
+    if held_out is not None:
+        held.append(write_shard(folder, "h", held_out, domain="web", subset="held_out", vocab_size=vocab_size))
+    write_catalog(folder, {"web": DomainShards(train=tuple(entries), held_out=tuple(held))}, vocab_size)
+    opened = ShardSet.open(folder)
+    opened.verify()
+    return opened
 
 
 shard_lists = st.lists(st.lists(st.lists(st.integers(1, 499), max_size=9), max_size=5), max_size=4)
@@ -71,9 +45,9 @@ def test_documents_come_back_as_they_were_written(
     opened = build(tmp_path_factory.mktemp("set"), shards)
     flat = [[*text, END] for texts in shards for text in texts]
     assert opened.documents("web") == len(flat)
-    assert opened.lengths("web").tolist() == [len(text) for text in flat]
+    assert lengths_of(opened, "web") == [len(text) for text in flat]
     assert opened.token_count("web") == sum(map(len, flat)) == opened.catalog.tokens_per_domain()["web"]
-    assert [opened.tokens("web", "train", index).tolist() for index in range(len(flat))] == flat
+    assert [tokens_of(opened, "web", "train", index).tolist() for index in range(len(flat))] == flat
     if not flat:
         return
     picks = data.draw(st.lists(st.integers(0, len(flat) - 1), max_size=8))
@@ -94,8 +68,9 @@ def test_every_token_leads_back_to_its_source(tmp_path_factory: pytest.TempPathF
         for text in texts:
             for token in range(len(text) + 1):
                 place = opened.trace("web", "train", doc_id, token)
-                assert (place["doc_id"], place["url"]) == (doc_id, f"https://example.org/{doc_id}")
+                assert (place["doc_id"], place["url"]) == (doc_id, url_of("web", doc_id))
                 assert (place["source_index"], place["offset"], place["token"]) == (number, doc_id * 100, token)
+                assert (place["domain"], place["subset"]) == ("web", "train")
             with pytest.raises(IndexError):
                 opened.trace("web", "train", doc_id, len(text) + 1)
             doc_id += 1
@@ -104,28 +79,27 @@ def test_every_token_leads_back_to_its_source(tmp_path_factory: pytest.TempPathF
 def test_held_out_documents_are_apart(tmp_path: Path) -> None:
     opened = build(tmp_path, [[[1], [2]]], held_out=[[3, 4]])
     assert opened.documents("web") == 2
-    assert opened.tokens("web", "held_out", 0).tolist() == [3, 4, END]
+    assert tokens_of(opened, "web", "held_out", 0).tolist() == [3, 4, END]
     with pytest.raises(UserError, match="no domain 'books'"):
         opened.documents("books")
 
 
 def test_wide_vocabularies_come_back(tmp_path: Path) -> None:
     opened = build(tmp_path, [[[99_999]]], vocab_size=100_000)
-    assert opened.tokens("web", "train", 0).tolist() == [99_999, END]
-
-
-def test_tokens_are_a_view_of_mapped_memory(tmp_path: Path) -> None:
-    view = build(tmp_path, [[[5, 6]]]).tokens("web", "train", 0)
-    assert not view.flags.owndata
-    assert not view.flags.writeable
+    assert tokens_of(opened, "web", "train", 0).tolist() == [99_999, END]
 
 
 def test_few_shards_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "MAX_OPEN_SHARDS", 2)
     opened = build(tmp_path, [[[i + 1]] for i in range(6)])
-    views = [opened.tokens("web", "train", i) for i in range(6)]
     assert len(opened._mapped) == 2
-    assert [view.tolist() for view in views] == [[i + 1, END] for i in range(6)]
+    for _ in range(2):
+        assert [tokens_of(opened, "web", "train", i).tolist() for i in range(6)] == [[i + 1, END] for i in range(6)]
+        assert len(opened._mapped) == 2
+    # One span from every shard at once.
+    documents, out = np.arange(6), np.zeros(6, np.int64)
+    opened.gather("web", "train", documents, 0 * documents, 0 * documents + 1, out, documents)
+    assert out.tolist() == [1, 2, 3, 4, 5, 6]
 
 
 def test_spans_beyond_their_document_or_the_buffer_are_refused(tmp_path: Path) -> None:
@@ -138,17 +112,6 @@ def test_spans_beyond_their_document_or_the_buffer_are_refused(tmp_path: Path) -
     assert out.tolist() == [0, 0, 0, 0]
 
 
-def test_shards_without_their_manifest_are_not_read(tmp_path: Path) -> None:
-    build(tmp_path, [[[1]]])
-    (tmp_path / CATALOG_NAME).unlink()
-    with pytest.raises(IncompleteError, match="never finished"):
-        ShardSet.open(tmp_path)
-    for bad in ("", "{", "[]", '{"format_version": 2}'):
-        (tmp_path / CATALOG_NAME).write_text(bad)
-        with pytest.raises(IncompleteError, match="not a manifest"):
-            ShardSet.open(tmp_path)
-
-
 def test_files_that_disagree_with_the_manifest_are_not_read(tmp_path: Path) -> None:
     build(tmp_path, [[[1, 2, 3]], [[4, 5]]])
     for name in ("0.tokens.arrow", "0.documents.arrow"):
@@ -158,7 +121,7 @@ def test_files_that_disagree_with_the_manifest_are_not_read(tmp_path: Path) -> N
         with pytest.raises(IncompleteError, match="bytes, not"):
             ShardSet.open(tmp_path)
         path.write_bytes(b"\0" * len(good))
-        with pytest.raises(IncompleteError, match="no Arrow file"):
+        with pytest.raises(IncompleteError, match="not an Arrow file"):
             ShardSet.open(tmp_path)
         path.unlink()
         with pytest.raises(IncompleteError, match="is missing"):
@@ -173,9 +136,26 @@ def test_a_flipped_token_is_found_by_its_checksum(tmp_path: Path) -> None:
     data = path.read_bytes()
     at = data.index(np.array([301, 302, 303], np.uint16).tobytes())
     path.write_bytes(data[:at] + b"\x05\0" + data[at + 2 :])
-    ShardSet.open(tmp_path)
+    opened = ShardSet.open(tmp_path)
     with pytest.raises(IncompleteError, match="checksum"):
-        ShardSet.open(tmp_path, verify_checksums=True)
+        opened.verify()
+
+
+@pytest.mark.parametrize("kind", ["tokens", "documents"])
+def test_a_shard_of_the_format_before_is_refused_with_the_way_out(tmp_path: Path, kind: str) -> None:
+    entry = build(tmp_path, [[[1, 2, 3]]]).catalog.domains["web"].train[0]
+    path = tmp_path / f"0.{kind}.arrow"
+    batch = pa.ipc.open_file(path).get_batch(0)
+    metadata = {**batch.schema.metadata, b"headrace.format": f"{kind}-v1".encode()}
+    batch = batch.replace_schema_metadata(metadata)
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    entry = entry.model_copy(update={f"{kind}_bytes": path.stat().st_size})
+    write_catalog(tmp_path, {"web": DomainShards(train=(entry,))}, 500)
+    with pytest.raises(IncompleteError, match=rf"has format {kind}-v1, .* reads {kind}-v2") as caught:
+        ShardSet.open(tmp_path)
+    assert caught.value.remedy.startswith("Run the recipe again")
+    assert caught.value.place == str(path)
 
 
 def test_parts_of_the_verification_cover_every_byte_once(tmp_path: Path) -> None:
@@ -196,17 +176,14 @@ def test_parts_of_the_verification_cover_every_byte_once(tmp_path: Path) -> None
         path.write_bytes(good)
 
 
-def test_a_shard_under_a_false_flag_is_not_read(tmp_path: Path) -> None:
+def test_a_shard_in_the_wrong_subset_is_not_read(tmp_path: Path) -> None:
     catalog = build(tmp_path, [[[1]]], held_out=[[2]]).catalog
     shards = catalog.domains["web"]
-    swapped = catalog.model_copy(update={"domains": {"web": DomainShards(train=shards.held_out)}})
-    (tmp_path / CATALOG_NAME).write_text(swapped.to_json())
+    write_catalog(tmp_path, {"web": DomainShards(train=shards.held_out)}, 500)
     with pytest.raises(IncompleteError, match="says it is"):
         ShardSet.open(tmp_path)
     wrong = shards.train[0].model_copy(update={"token_count": 9})
-    (tmp_path / CATALOG_NAME).write_text(
-        catalog.model_copy(update={"domains": {"web": DomainShards(train=(wrong,))}}).to_json()
-    )
+    write_catalog(tmp_path, {"web": DomainShards(train=(wrong,))}, 500)
     with pytest.raises(IncompleteError, match="2 tokens of uint16, not 9"):
         ShardSet.open(tmp_path)
 
@@ -225,13 +202,3 @@ def test_links_never_lead_out_of_the_folder(tmp_path: Path) -> None:
     (inside / "0.tokens.arrow").symlink_to(outside)
     with pytest.raises(UserError, match="outside its folder"):
         ShardSet.open(build_at.folder)
-
-
-def test_a_manifest_round_trips(tmp_path: Path) -> None:
-    catalog = build(tmp_path, [[[1]], []]).catalog
-    assert ShardCatalog.load(tmp_path) == catalog
-    assert ShardCatalog.model_validate_json(catalog.to_json()).to_json() == catalog.to_json()
-    with pytest.raises(ValueError, match="outside the vocabulary"):
-        ShardCatalog.model_validate(catalog.model_dump() | {"end_of_text": 500})
-    with pytest.raises(ValueError, match="not stored as uint32"):
-        ShardCatalog.model_validate(catalog.model_dump() | {"token_dtype": "uint32"})

@@ -26,7 +26,7 @@ def test_doc_id_orders_by_source_then_record(one: tuple[int, int], other: tuple[
 
 @pytest.mark.parametrize(("source", "record"), [(1 << 31, 0), (0, 1 << 32), (-1, 0), (0, -1)])
 def test_refuses_indices_that_do_not_fit(source: int, record: int) -> None:
-    with pytest.raises(OverflowError, match="does not fit"):
+    with pytest.raises(OverflowError, match="does not fit in a doc_id"):
         make_doc_id(source, record)
 
 

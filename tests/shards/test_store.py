@@ -9,21 +9,22 @@ from pathlib import Path
 import pytest
 
 from shards.errors import IncompleteError, UserError
-from shards.store import SCRATCH, FileEntry, Store, file_system, hash_file, open_input
+from shards.store import SCRATCH, FileEntry, Store, fetch, file_system, hash_file, open_input
 
 OUTSIDE = ["../x", "a/../../x", "a/..", "..", "/etc/passwd", "a\\b", "..\\x", "", "//x"]
 
 
 @pytest.fixture
 def local(tmp_path: Path) -> Store:
-    return Store(tmp_path / "out")
+    return Store(tmp_path / "out", repairs=True)
 
 
 @pytest.fixture(params=["local", "memory", "memory, rooted"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     name = f"headrace-{uuid.uuid4().hex}/run"
     return Store(
-        {"local": str(tmp_path), "memory": f"memory://{name}", "memory, rooted": f"memory:///{name}"}[request.param]
+        {"local": str(tmp_path), "memory": f"memory://{name}", "memory, rooted": f"memory:///{name}"}[request.param],
+        repairs=True,
     )
 
 
@@ -35,7 +36,7 @@ def written(store: Store, data: bytes, folder: Path) -> Path:
 
 @pytest.mark.parametrize("path", OUTSIDE)
 def test_no_path_leads_out(store: Store, path: str) -> None:
-    for use in (store.exists, store.size, store.read_bytes, store.open, store.delete):
+    for use in (store.exists, store.size, store.read_bytes, store.read_named, store.open, store.delete):
         with pytest.raises(UserError, match="leads out"):
             use(path)
     with pytest.raises(UserError, match="leads out"):
@@ -203,12 +204,14 @@ def test_local_copy_of_a_remote_file_is_checked(tmp_path: Path, monkeypatch: pyt
         entry = store.publish(written(store, b"content", folder), "k", "u", 1)
     copy = store.local_copy(entry)
     assert copy.read_bytes() == b"content"
-    # A copy that was tampered with, or cut short by a kill, is fetched again.
+    # A copy that was tampered with, or cut short by a kill, is fetched again by the next process.
     copy.write_bytes(b"other")
+    monkeypatch.setattr("shards.store._checked", set())
     assert store.local_copy(entry).read_bytes() == b"content"
     copy.unlink()
+    monkeypatch.setattr("shards.store._checked", set())
     store.write_bytes(entry.path, b"changed")
-    with pytest.raises(IncompleteError, match="not what its marker says"):
+    with pytest.raises(IncompleteError, match="is not what was written"):
         store.local_copy(entry)
     assert not copy.exists()
 
@@ -217,6 +220,121 @@ def test_a_local_store_maps_and_copies_nothing(local: Store) -> None:
     with local.scratch() as folder:
         entry = local.publish(written(local, b"content", folder), "k", "u", 1)
     assert local.local_copy(entry) == Path(local.root) / entry.path == local.local_path(entry.path)
+
+
+def flip(store: Store, path: str, at: int) -> None:
+    data = bytearray(store.read_bytes(path))
+    data[at] ^= 1
+    store.write_bytes(path, bytes(data))
+
+
+def test_small_files_are_published_under_their_contents_name(store: Store) -> None:
+    entry = store.publish_bytes(b"rows", "kind/deep", "00001-ab", ".arrow", 5)
+    assert store.publish_bytes(b"rows", "kind/deep", "00001-ab", ".arrow", 5) == entry
+    with store.scratch() as folder:
+        assert store.publish(written(store, b"rows", folder), "kind/deep", "00001-ab", 5) == entry
+    assert store.list("kind") == [entry.path]
+    assert (entry.is_named_by_content, entry.size, entry.rows) == (True, 4, 5)
+    assert store.read_named(entry.path) == b"rows"
+
+
+@pytest.mark.parametrize("at", [0, 100_000, 2_999_999])
+def test_a_flipped_bit_is_found_when_a_file_is_opened_and_the_file_is_deleted(store: Store, at: int) -> None:
+    entry = store.publish_bytes(b"content" * 428_572, "kind", "u", ".arrow", 1)
+    flip(store, entry.path, at)
+    with pytest.raises(IncompleteError, match=rf"{entry.path} is not what was written") as caught:
+        store.open_checked(entry)
+    assert caught.value.place == store.root
+    assert caught.value.remedy.startswith("Run the recipe again")
+    # Whoever looks the pass over finds it missing, and makes it anew.
+    assert not store.exists(entry.path)
+    with pytest.raises(IncompleteError, match=rf"{entry.path} is missing"):
+        store.open_checked(entry)
+    assert store.publish_bytes(b"content" * 428_572, "kind", "u", ".arrow", 1) == entry
+    for _ in range(2):
+        with store.open_checked(entry) as file:
+            assert file.read(7) == b"content"
+
+
+def test_an_empty_file_is_checked_too(store: Store) -> None:
+    entry = store.publish_bytes(b"", "kind", "u", ".arrow", 0)
+    with store.open_checked(entry) as file:
+        assert file.read() == b""
+    other = store.publish_bytes(b"", "kind", "v", ".arrow", 0)
+    store.write_bytes(other.path, b"x")
+    with pytest.raises(IncompleteError):
+        store.open_checked(other)
+
+
+def test_a_local_file_is_checked_before_its_path_is_given_away(local: Store) -> None:
+    entry = local.publish_bytes(b"model", "fit_lm/models", "en", ".arpa", 1)
+    flip(local, entry.path, 2)
+    with pytest.raises(IncompleteError, match="is not what was written"):
+        local.local_copy(entry)
+    assert not local.exists(entry.path)
+
+
+@pytest.mark.parametrize("damage", [b"", b"row", b"rowt", b"rows "])
+def test_a_file_is_only_read_under_its_contents_name(store: Store, damage: bytes) -> None:
+    path = store.publish_bytes(b"rows", "kind", "00001-ab", ".arrow", 5).path
+    store.write_bytes(path, damage)
+    with pytest.raises(IncompleteError, match=rf"{path} is not what was written"):
+        store.read_named(path)
+    assert not store.exists(path)
+    with pytest.raises(IncompleteError, match="is missing"):
+        store.read_named(path)
+
+
+def test_who_only_reads_deletes_nothing_and_is_told_what_does(local: Store) -> None:
+    path = local.publish_bytes(b"rows", "kind", "u", ".arrow", 5).path
+    flip(local, path, 0)
+    with pytest.raises(IncompleteError) as caught:
+        Store(local.root).read_named(path)
+    assert caught.value.remedy.startswith(f"Run 'headrace verify {local.root}'")
+    assert local.exists(path)
+
+
+def test_what_was_cut_short_on_its_way_is_read_again(local: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = local.publish_bytes(b"rows", "kind", "u", ".arrow", 5).path
+    read, calls = Store.read_bytes, list[str]()
+
+    def short(self: Store, name: str) -> bytes:
+        calls.append(name)
+        return read(self, name)[: -1 if len(calls) == 1 else None]
+
+    monkeypatch.setattr(Store, "read_bytes", short)
+    assert local.read_named(path) == b"rows"
+    assert len(calls) == 2
+
+
+def test_a_fetched_file_is_compared_with_the_hash_in_its_uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    store = Store(f"memory://headrace-{uuid.uuid4().hex}")
+    entry = store.publish_bytes(b"a model", "models", "en", ".arpa", 1)
+    assert fetch(store.checked_uri(entry)).read_bytes() == b"a model"
+    other = store.publish_bytes(b"a modem", "models", "de", ".arpa", 1)
+    store.write_bytes(other.path, b"a model")
+    with pytest.raises(IncompleteError, match="is not what was written"):
+        fetch(store.checked_uri(other))
+
+
+def test_sizes_come_from_one_listing(store: Store) -> None:
+    for path, data in (("b/2", b"12"), ("b/1", b""), ("a", b"1"), ("b/c/3", b"123")):
+        store.write_bytes(path, data)
+    assert store.sizes(".") == {"a": 1, "b/1": 0, "b/2": 2, "b/c/3": 3}
+    assert list(store.sizes("b")) == ["b/1", "b/2", "b/c/3"]
+    assert store.sizes("missing") == {}
+
+
+def test_a_folder_is_deleted_with_all_that_is_in_it(store: Store) -> None:
+    for path in ("a/b/1", "a/2", "ab/3"):
+        store.write_bytes(path, b"x")
+    store.delete_folder("a")
+    store.delete_folder("a")
+    store.delete_folder("never there")
+    assert store.list(".") == ["ab/3"]
+    with pytest.raises(UserError, match="leads out"):
+        store.delete_folder("../a")
 
 
 def test_a_remote_store_has_no_local_path() -> None:
@@ -229,7 +347,7 @@ def test_file_uris_are_local(tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes() == b"x"
 
 
-def test_an_unknown_scheme_is_the_users_to_mend() -> None:
+def test_an_unknown_scheme_is_the_users_to_fix() -> None:
     with pytest.raises(UserError, match="no file system for nonsense://"):
         file_system("nonsense://bucket/path")
 

@@ -31,7 +31,7 @@ def documents(rows: int, first: int = 0) -> pa.RecordBatch:
 
 def writer(folder: Path, vocab_size: int = 1_000) -> ShardWriter:
     return ShardWriter(
-        folder, domain="web", split="train", vocab_size=vocab_size, end_of_text=END, tokenizer_digest="d" * 64
+        folder, domain="web", subset="train", vocab_size=vocab_size, end_of_text=END, tokenizer_digest="d" * 64
     )
 
 
@@ -113,12 +113,14 @@ def test_metadata_is_as_promised(tmp_path: Path) -> None:
     files = writer(tmp_path).close()
     metadata = pa.ipc.open_file(files.tokens_path).schema.metadata
     assert metadata == {
-        b"headrace.format": b"tokens-v1",
+        b"headrace.format": b"tokens-v2",
         b"domain": b"web",
         b"tokenizer": b"d" * 64,
-        b"split": b"train",
+        b"subset": b"train",
     }
-    assert pa.ipc.open_file(files.documents_path).num_record_batches == 1
+    companion = pa.ipc.open_file(files.documents_path)
+    assert companion.num_record_batches == 1
+    assert companion.schema.metadata == metadata | {b"headrace.format": b"documents-v2"}
 
 
 def test_a_writer_is_empty_after_closing(tmp_path: Path) -> None:
@@ -146,10 +148,10 @@ def test_mistakes_of_the_caller_are_refused(
         writer(tmp_path).add(np.array(values), np.array(offsets), documents(rows))
 
 
-def test_a_missing_column_and_a_false_split_are_refused(tmp_path: Path) -> None:
+def test_a_missing_column_and_an_unknown_subset_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no column 'url'"):
         writer(tmp_path).add(np.arange(2), np.arange(3), documents(2).drop_columns(["url"]))
     with pytest.raises(ValueError, match="neither train"):
-        ShardWriter(tmp_path, domain="web", split="test", vocab_size=9, end_of_text=1, tokenizer_digest="")
+        ShardWriter(tmp_path, domain="web", subset="test", vocab_size=9, end_of_text=1, tokenizer_digest="")
     with pytest.raises(ValueError, match="outside the vocabulary"):
-        ShardWriter(tmp_path, domain="web", split="train", vocab_size=9, end_of_text=9, tokenizer_digest="")
+        ShardWriter(tmp_path, domain="web", subset="train", vocab_size=9, end_of_text=9, tokenizer_digest="")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Callable, Mapping
 from typing import Annotated, ClassVar
@@ -11,8 +12,23 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from shards.errors import UserError
 from shards.schema import DOCUMENT
-from stages.base import KEPT, Stage, Verdict, first_failing, keep_all, mark, parameters, per_row, stage, text_of
+from stages.base import (
+    KEPT,
+    Stage,
+    Verdict,
+    failures_of,
+    first_failing,
+    judged,
+    keep_all,
+    mark,
+    parameters,
+    per_row,
+    stage,
+    text_of,
+)
+from stages.failing import FAILURES, STAGE_ERROR
 
 Batches = Callable[..., pa.RecordBatch]
 
@@ -188,3 +204,120 @@ def test_a_stage_is_a_frozen_checked_dataclass() -> None:
 def test_text_of_null_is_empty(documents: Batches) -> None:
     assert text_of(documents(2, text=[None, "a"])) == ["", "a"]
     assert per_row(documents(2, text=[None, "abc"]), len).tolist() == [0.0, 3.0]
+
+
+class PanicError(BaseException):
+    """What a panic in Rust becomes in Python: no Exception."""
+
+
+ERRORS = {"v": ValueError, "m": MemoryError, "r": RecursionError, "p": PanicError, "a": AssertionError}
+
+
+@stage
+class Fragile:
+    """``Length``, but it raises an error at the first text that begins with ``!``: the one of its next letter."""
+
+    name: ClassVar[str] = "fragile_v1"
+    reasons: ClassVar[tuple[str, ...]] = Length.reasons
+    failures: ClassVar[tuple[str, ...]] = Length.failures
+    columns: ClassVar[Mapping[str, pa.DataType]] = Length.columns
+
+    def judge(self, batch: pa.RecordBatch) -> Verdict:
+        """Fail, or judge by length."""
+        for row, text in enumerate(text_of(batch)):
+            if text.startswith("!"):
+                raise ERRORS[text[1]](f"row {row} of {batch.num_rows}\nand more")
+        verdict = Length(min_chars=3).judge(batch)
+        # Where nothing is dropped there is nothing to say: parts of a verdict that only some batches have.
+        return verdict if (verdict.codes != KEPT).any() else Verdict(verdict.codes, columns=verdict.columns)
+
+
+fragile_texts = st.sampled_from(["!v", "!m", "!r", "!p", "!a", "a", "abcd", "12", ""])
+
+
+@QUICK
+@given(
+    drawn=st.lists(st.tuples(fragile_texts, st.sampled_from(["web", "code"]), st.booleans()), max_size=40),
+    cuts=st.sets(st.integers(0, 40), max_size=3),
+    domains=CHOICES,
+)
+def test_documents_that_a_stage_fails_on_are_failed_and_no_others_in_any_batch(
+    documents: Batches, drawn: list[Row], cuts: set[int], domains: tuple[str, ...]
+) -> None:
+    batch = made(documents, drawn)
+    judge, plain = Fragile(domains=domains), Length(domains=domains)
+    edges = [0, *sorted(cut for cut in cuts if cut <= len(drawn)), len(drawn)]
+    parts = [mark(judge, batch.slice(start, end - start)) for start, end in itertools.pairwise(edges)]
+    found = pa.Table.from_batches(parts)
+    assert found.schema == mark(plain, batch).schema
+    # Each row alone, by the stage that fails on nothing.
+    expected = []
+    for row in range(len(drawn)):
+        (before,), (after,) = batch.slice(row, 1).to_pylist(), mark(plain, batch.slice(row, 1)).to_pylist()
+        text = before["text"] or ""
+        if before["dropped_by"] is None and text.startswith("!") and after["chars"] is not None:
+            detail = f"{ERRORS[text[1]].__name__}: row 0 of 1"
+            after = before | {"chars": None, "never": None, "failed": True, "detail": detail}
+            after |= {"dropped_by": judge.name, "reason": STAGE_ERROR}
+        elif after["dropped_by"] == plain.name:
+            after["dropped_by"] = judge.name
+        expected.append(after)
+    assert found.to_pylist() == expected
+
+
+def test_a_batch_of_failures_alone_has_the_schema_of_any_other(documents: Batches) -> None:
+    found = mark(Fragile(), documents(3, text=["!v", "!p", "!m"]))
+    assert found.schema == mark(Fragile(), documents(1, text=["abcd"])).schema
+    assert found.column("failed").to_pylist() == [True] * 3
+    assert found.column("language").to_pylist() == ["und"] * 3
+
+
+@pytest.mark.parametrize(
+    "error", [UserError("no model"), FileNotFoundError("gone"), KeyboardInterrupt(), SystemExit(3)]
+)
+def test_what_is_not_of_a_document_is_raised_at_once(documents: Batches, error: BaseException) -> None:
+    calls: list[int] = []
+
+    @stage
+    class Halting:
+        """Raises it."""
+
+        name: ClassVar[str] = "halting_v1"
+        reasons: ClassVar[tuple[str, ...]] = ("x",)
+
+        def judge(self, batch: pa.RecordBatch) -> Verdict:
+            """Raise."""
+            calls.append(batch.num_rows)
+            raise error
+
+    with pytest.raises(type(error)):
+        mark(Halting(), documents(20))
+    assert calls == [20]
+
+
+def test_a_stage_that_fails_on_any_document_is_broken_and_fails_none(documents: Batches) -> None:
+    @stage
+    class Broken:
+        """Reads a column that no batch has."""
+
+        name: ClassVar[str] = "broken_v1"
+        reasons: ClassVar[tuple[str, ...]] = ("x",)
+
+        def judge(self, batch: pa.RecordBatch) -> Verdict:
+            """Fail, on some documents otherwise than on others."""
+            if any(text.startswith("!") for text in text_of(batch)):
+                raise PanicError
+            return Verdict(keep_all(batch.num_rows), columns={"x": batch.column("nowhere")})
+
+    for texts in (["a"], ["a", "b"], ["a", "!"], ["!", *"abc"]):
+        with pytest.raises(KeyError, match="nowhere"):
+            mark(Broken(), documents(len(texts), text=texts))
+    # An error that a plain document does not meet says nothing against the stage, even if all documents here meet it.
+    assert mark(Broken(), documents(2, text=["!", "!!"])).column("reason").to_pylist() == [STAGE_ERROR] * 2
+
+
+def test_generic_failures_follow_the_declared_ones(documents: Batches) -> None:
+    assert failures_of(Length) == failures_of(Length()) == ("digit", *FAILURES)
+    codes = judged(Fragile(), documents(3, text=["!p", "1", "abcd"])).codes
+    assert codes.tolist() == [3, 1, KEPT]
+    assert (*Fragile.reasons, *failures_of(Fragile))[codes[0]] == STAGE_ERROR

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numba.core.caching
 import numpy as np
@@ -16,6 +17,7 @@ from stages.html import nesting as html_nesting
 from stages.html import stack as html_stack
 from stages.html import tree as html_tree
 from stages.jit import argument, kernel, mix64, random_words
+from stages.text import characters, counts, repetition, shingles, utf8, words
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,7 +37,8 @@ def test_mixing_is_one_to_one_on_neighbours() -> None:
 
 
 def test_importing_kernels_compiles_nothing() -> None:
-    modules = ("text.shingles", "dedup.minhash", "dedup.bloom", "dedup.near", "dedup.components", "judges.fingerprint")
+    modules = ("text.words", "text.counts", "text.repetition", "text.shingles", "lm.normalise", "judges.fingerprint")
+    modules += ("dedup.minhash", "dedup.bloom", "dedup.near", "dedup.components")
     code = f"import {', '.join(f'stages.{m}' for m in modules)}, numba.core.dispatcher as d, gc\n" + (
         "found = [o for o in gc.get_objects() if isinstance(o, d.Dispatcher)]\n"
         "kernels = [o for o in found if o.__module__.startswith('stages.')]\n"
@@ -56,10 +59,17 @@ from stages.dedup.components import components
 from stages.judges.fingerprint import Fingerprint
 from stages.dedup.minhash import signatures
 from stages.dedup.near import candidate_pairs, greedy_survivors, jaccard_of_pairs, near_keys
+from stages.lm.normalise import lm_lines
+from stages.text.counts import count_words
+from stages.text.repetition import measure_repetition
 from stages.text.shingles import batch_shingles
 
 for text in (pa.array(["a b", None]), pa.array(["", "c d e f g h"], pa.large_string())[1:], pa.array([], pa.string())):
     Fingerprint().judge(pa.record_batch({"text": text}))
+    count_words(text, ["en"] * len(text), {"en": ("a", "b")})
+    count_words(text, ["en"] * len(text), {})
+    measure_repetition(text)
+    lm_lines("".join(text.fill_null("").to_pylist()))
     offsets, hashes = batch_shingles(text, 5)
     signatures(offsets, np.frombuffer(hashes.tobytes(), np.uint64), 8, 1)
 ids, keys, priority = np.arange(6)[::2], np.zeros((3, 2), np.uint64), np.zeros(3, np.int32)
@@ -77,7 +87,7 @@ found = [o for o in gc.get_objects() if isinstance(o, numba.core.dispatcher.Disp
 kernels = [o for o in found if o.__module__.startswith("stages.") and o.stats.cache_path]
 compiled = {o.__name__: len(o.signatures) for o in kernels}
 assert {n for n, count in compiled.items() if count != 1} == set(), compiled
-assert len(compiled) >= 9, compiled
+assert len(compiled) >= 13, compiled
 """
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
 
@@ -98,6 +108,14 @@ def test_an_argument_is_a_view_where_it_can_be() -> None:
     assert not argument(array).flags.writeable
     assert argument(array[::2]).tolist() == [0, 2, 4]
     assert argument(array[::2]).flags.c_contiguous
+
+
+@pytest.mark.parametrize("kernel", [shingles._shingle, counts._count, repetition._measure, words._hash_words])
+def test_a_kernel_that_cuts_words_is_named_after_their_definition(kernel: Any) -> None:
+    source = jit._source(kernel.py_func, set())
+    for module in (words, utf8):
+        assert Path(module.__file__).read_bytes() in source
+    assert f"CLASS_SHIFT={characters.CLASS_SHIFT}".encode() in source
 
 
 def test_a_kernel_is_named_after_every_file_that_it_is_made_of() -> None:

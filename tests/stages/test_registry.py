@@ -18,47 +18,15 @@ from hypothesis import strategies as st
 from shards.errors import UserError
 from shards.schema import DOCUMENT
 from stages.base import KEPT, Stage, mark, parameters
-from stages.registry import REGISTRY, stage_class
-
-ARPA = """\\data\\
-ngram 1=4
-ngram 2=1
-
-\\1-grams:
--2.0\t<unk>
--99\t<s>\t-0.1
--1.0\t</s>
--0.5\tthe\t-0.1
-
-\\2-grams:
--0.2\tthe the
-
-\\end\\
-"""
+from stages.registry import BUILT_IN, REGISTRY, recipe_stage_class, recipe_stages, stage_class
+from tests.golden.golden import Golden
+from tests.golden.parameters import VARIANTS, build
 
 
 @pytest.fixture(scope="module")
-def stages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Stage]:
+def stages() -> dict[str, Stage]:
     """One of each registered stage, with parameters under which some documents drop and some stay."""
-    folder = tmp_path_factory.mktemp("files")
-    (folder / "tiny.arpa").write_text(ARPA)
-    (folder / "list.txt").write_text("bad.example\nworse.example/ads\n")
-    given: dict[str, dict[str, Any]] = {
-        "sample_v1": {"share": 0.6, "seed": 3},
-        "url_blacklist_v1": {"lists": (str(folder / "list.txt"),)},
-        "extract_html_v1": {},
-        "language_v1": {"keep": ("en",), "min_chars": 20},
-        "gopher_quality_v1": {"min_words": 5},
-        "gopher_repetition_v1": {},
-        "perplexity_v1": {
-            "models": {"en": str(folder / "tiny.arpa")},
-            "min_perplexity": {"en": 5.0},
-            "max_perplexity": {"en": 60.0},
-            "unmodelled": "drop",
-        },
-        "fingerprint_v1": {},
-    }
-    return {name: stage_class(name)(**given[name]) for name in REGISTRY}
+    return {name: build(name, next(iter(VARIANTS[Golden(name, {}).family].values()))) for name in REGISTRY}
 
 
 TEXTS = st.sampled_from(
@@ -80,8 +48,8 @@ URLS = st.sampled_from(
     [
         None,
         "",
-        "http://bad.example/",
-        "https://www.worse.example/ads/1",
+        "http://games.example/",
+        "https://www.portal.example/play/1",
         "http://good.example/a",
         "dns:x",
         "http://[::1",
@@ -205,8 +173,20 @@ def test_unknown_parameters_are_refused(name: str, stages: dict[str, Stage]) -> 
 
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:
-    with pytest.raises(UserError, match="Did you mean 'gopher_quality_v1'"):
-        stage_class("gopher_qualty_v1")
+    with pytest.raises(UserError, match=r"Where: the recipe\. Did you mean 'gopher_quality_v2'"):
+        recipe_stage_class("gopher_qualty_v2", "the recipe")
+    with pytest.raises(UserError, match="There are: sample_v1, ") as raised:
+        recipe_stage_class("zzzz")
+    assert not any(name in str(raised.value) for name in BUILT_IN)
+
+
+def test_a_recipe_may_name_every_stage_that_no_chain_has_by_itself() -> None:
+    assert {*recipe_stages(), *BUILT_IN} == set(REGISTRY)
+    assert all(recipe_stage_class(name) is stage_class(name) for name in recipe_stages())
+    for name, remedy in BUILT_IN.items():
+        with pytest.raises(UserError) as raised:
+            recipe_stage_class(name)
+        assert remedy in str(raised.value)
 
 
 def test_files_exist(stages: dict[str, Stage]) -> None:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
 from shards.errors import UserError
-from stages.tokenizer import BYTE_SYMBOLS, Encoder, fit_bpe, load_encoder
+from stages import failing
+from stages.failing import STAGE_ERROR, Failure
+from stages.tokenizer import BYTE_SYMBOLS, Encoded, Encoder, fit_bpe, joined_tokens, load_encoder
 
 END = "<|endoftext|>"
 VOCABULARY = 340
@@ -88,7 +92,8 @@ def test_a_small_corpus_gives_a_small_vocabulary(tmp_path: Path) -> None:
 def test_tokens_decode_back_and_text_never_gives_the_control_token(
     fitted: str, encoder: Encoder, texts: list[str]
 ) -> None:
-    values, offsets = encoder.encode(texts)
+    values, offsets, failures = encoder.encode(texts)
+    assert not failures
     assert (values.dtype, offsets.dtype, offsets.shape) == (np.uint32, np.int64, (len(texts) + 1,))
     assert offsets[-1] == len(values)
     assert encoder.token_id(END, "test") not in values
@@ -115,7 +120,7 @@ def test_truncation_and_padding_of_the_file_change_no_document(tmp_path: Path, f
         "pad_token": "!",
     }
     encoder = saved(tmp_path, json.dumps(value))
-    values, offsets = encoder.encode(TEXTS[:3])
+    values, offsets, _ = encoder.encode(TEXTS[:3])
     for text, start, end in zip(TEXTS, offsets[:-1], offsets[1:], strict=False):
         assert decoded(fitted, values[start:end].tolist()) == text
 
@@ -129,12 +134,12 @@ def test_a_post_processor_adds_nothing(tmp_path: Path, fitted: str) -> None:
         "pair": [],
         "special_tokens": {END: {"id": END, "ids": [VOCABULARY - 1], "tokens": [END]}},
     }
-    values, _ = saved(tmp_path, json.dumps(value)).encode(["abc"])
+    values, *_ = saved(tmp_path, json.dumps(value)).encode(["abc"])
     assert VOCABULARY - 1 not in values
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"not json", b"\xff\xfe\x00", b'{"model": {"type": "BPE"}}'])
-def test_a_file_that_is_no_tokenizer_is_the_users_to_mend(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_no_tokenizer_is_the_users_to_fix(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_bytes(content)
     with pytest.raises(UserError, match="not a tokenizer") as caught:
@@ -159,7 +164,145 @@ def test_is_loaded_once_per_process(tmp_path: Path, fitted: str) -> None:
 
 
 def test_no_documents_give_no_tokens(encoder: Encoder) -> None:
-    values, offsets = encoder.encode([])
-    assert (len(values), offsets.tolist()) == (0, [0])
-    values, offsets = encoder.encode(["", ""])
-    assert (len(values), offsets.tolist()) == (0, [0, 0, 0])
+    values, offsets, failures = encoder.encode([])
+    assert (len(values), offsets.tolist(), failures) == (0, [0], {})
+    values, offsets, failures = encoder.encode(["", ""])
+    assert (len(values), offsets.tolist(), failures) == (0, [0, 0, 0], {})
+
+
+LLAMA_3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+# Backtracks without end on a run of this letter, so a run of 24 meets the limit that spaces meet by the million.
+BACKTRACKING = r"(?:q|q)*!|."
+GUILTY = "q" * 24
+PANIC = Failure(STAGE_ERROR, "PanicException: Onig: Regex search error: retry-limit-in-match over")
+
+
+def split_by(pattern: str) -> Any:
+    """The pre-tokeniser of Llama 3 with another pattern."""
+    split = pre_tokenizers.Split(Regex(pattern), "isolated")
+    return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+@pytest.fixture(scope="module")
+def fragile(fitted: str, tmp_path_factory: pytest.TempPathFactory) -> Encoder:
+    """An encoder that panics on ``GUILTY``."""
+    tokenizer = Tokenizer.from_str(fitted)
+    tokenizer.pre_tokenizer = split_by(BACKTRACKING)
+    return saved(tmp_path_factory.mktemp("fragile"), tokenizer.to_str())
+
+
+@pytest.mark.integration
+def test_twelve_million_spaces_under_the_pattern_of_llama_3_are_one_failure(tmp_path: Path, fitted: str) -> None:
+    tokenizer = Tokenizer.from_str(fitted)
+    tokenizer.pre_tokenizer = split_by(LLAMA_3)
+    encoder = saved(tmp_path, tokenizer.to_str())
+    values, offsets, failures = encoder.encode([" " * 12_000_000])
+    assert (len(values), offsets.tolist(), failures) == (0, [0, 0], {0: PANIC})
+    assert not encoder.encode([" " * 1_000]).failures
+
+
+@settings(deadline=None, max_examples=5)
+@given(
+    harmless=st.lists(st.sampled_from(["a", "", "the mill", "qqq!"]), max_size=40),
+    # Few of them: each costs a tenth of a second, several times.
+    guilty=st.lists(st.tuples(st.integers(0, 40), st.sampled_from([GUILTY, f"a {GUILTY}"])), max_size=2),
+    at=st.integers(0, 42),
+)
+def test_texts_that_fail_have_no_tokens_and_others_theirs_in_any_batch(
+    fragile: Encoder, harmless: list[str], guilty: list[tuple[int, str]], at: int
+) -> None:
+    texts = harmless.copy()
+    for place, text in guilty:
+        texts.insert(place, text)
+    whole = fragile.encode(texts)
+    assert whole.failures == {row: PANIC for row, text in enumerate(texts) if GUILTY in text}
+    head, tail = texts[:at], texts[at:]
+    parts = joined_tokens(
+        [(range(len(head)), fragile.encode(head)), (range(len(head), len(texts)), fragile.encode(tail))]
+    )
+    for one, other in zip(whole, parts, strict=True):
+        np.testing.assert_equal(one, other)
+    for row, (start, end) in enumerate(itertools.pairwise(whole.offsets)):
+        alone = [] if row in whole.failures else fragile.encode([texts[row]]).values.tolist()
+        assert whole.values[start:end].tolist() == alone
+
+
+def test_many_panics_are_printed_once(
+    fragile: Encoder, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failing, "_panicked", False)
+    for _ in range(2):
+        assert fragile.encode(["a", GUILTY, "b"]).failures == {1: PANIC}
+    assert capfd.readouterr().err.count("panicked at") == 1
+
+
+def test_a_text_that_is_no_unicode_is_a_failure(encoder: Encoder) -> None:
+    found = encoder.encode(["a", "\ud800", "b"])
+    assert list(found.failures) == [1]
+    assert found.values.tolist() == [*encoder.encode(["a"]).values, *encoder.encode(["b"]).values]
+
+
+def test_a_tokenizer_that_encodes_nothing_is_an_error_of_its_own(tmp_path: Path) -> None:
+    encoder = saved(tmp_path, Tokenizer(models.WordLevel({"mill": 0})).to_str())
+    assert encoder.encode(["mill"]).values.tolist() == [0]
+    with pytest.raises(Exception, match="UNK"):
+        encoder.encode(["mill", "race"])
+
+
+class Again:
+    """Texts that can be read any number of times."""
+
+    def __init__(self, *texts: str) -> None:
+        self.texts, self.times = texts, 0
+
+    def __iter__(self) -> Iterator[str]:
+        self.times += 1
+        return iter(self.texts)
+
+
+def test_a_text_that_fails_is_left_out_of_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Again(*TEXTS)
+    expected = json.loads(fit_bpe(whole, VOCABULARY, END))["model"]
+    assert whole.times == 1
+    texts = Again(*TEXTS[:50], "\ud800", *TEXTS[50:])
+    assert json.loads(fit_bpe(texts, VOCABULARY, END))["model"] == expected
+    assert texts.times == 2
+    with pytest.raises(UnicodeEncodeError):
+        fit_bpe(iter(texts), VOCABULARY, END)
+
+    panicking = split_by(BACKTRACKING)
+
+    class Panicking:
+        """``ByteLevel`` with a pattern that panics, which its own does on no text that a reader would let through."""
+
+        alphabet = staticmethod(pre_tokenizers.ByteLevel.alphabet)
+
+        def __new__(cls, **_: Any) -> Any:
+            return panicking
+
+    monkeypatch.setattr(pre_tokenizers, "ByteLevel", Panicking)
+    assert fit_bpe(Again("the mill", GUILTY, "a mill"), 300, END) == fit_bpe(["the mill", "a mill"], 300, END)
+
+
+@pytest.mark.parametrize("error", [UserError("no document"), FileNotFoundError("gone"), KeyboardInterrupt()])
+def test_what_ends_the_sample_ends_the_fit(error: BaseException) -> None:
+    class Ending(Again):
+        def __iter__(self) -> Iterator[str]:
+            yield from super().__iter__()
+            raise error
+
+    texts = Ending("the mill")
+    with pytest.raises(type(error)):
+        fit_bpe(texts, 300, END)
+    assert texts.times == 1
+
+
+def test_joined_tokens_lie_one_behind_the_other() -> None:
+    one = Encoded(np.array([5, 6], np.uint32), np.array([0, 0, 2]), {0: PANIC})
+    found = joined_tokens([(range(2), one), (range(2, 3), PANIC), (range(3, 5), one)])
+    assert (found.values.tolist(), found.offsets.tolist()) == ([5, 6, 5, 6], [0, 0, 2, 2, 2, 4])
+    assert list(found.failures) == [0, 2, 3]
+    assert (found.values.dtype, found.offsets.dtype) == (np.uint32, np.int64)

@@ -19,7 +19,8 @@ from trainer.loop import Trainer
 
 def write_held_bytes(trainer: Trainer, folder: Path) -> None:
     """Count the bytes of masters and moments on all ranks together."""
-    tensors = [*trainer.sharding.masters.values(), *trainer.optimizer.held()]
+    moments = [moment for _, *both in trainer.optimizer.moments() for moment in both]
+    tensors = [*trainer.sharding.masters.values(), *moments]
     held = torch.tensor(sum(tensor.numel() * tensor.element_size() for tensor in tensors))
     dist.all_reduce(held)
     if dist.get_rank() == 0:

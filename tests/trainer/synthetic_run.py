@@ -1,26 +1,26 @@
-"""A finished run's folder, written in a moment: shards of learnable tokens, a schedule, and training settings."""
+"""The folder of a finished run, written in a moment: shards of learnable tokens, a schedule, and settings."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from shards.catalog import CATALOG_NAME, DomainShards, ShardCatalog, describe
+from shards.catalog import DomainShards
 from shards.finished import CONTRACT, DIGESTS_FILE
+from shards.manifest import PassFolder
+from shards.marker import Marker
 from shards.schedule.resolve import resolve
-from shards.schedule.schedule import ScheduleSettings
-from shards.store import FileEntry
-from shards.writer import ShardWriter
+from shards.schedule.settings import ScheduleSettings
+from shards.sealed import digest_of, write_sealed
+from shards.store import FileEntry, Store
+from tests.shards.small_shards import write_catalog, write_shard
 
-END = 0
 MODEL = {"layers": 2, "width": 32, "heads": 2, "ffn_width": 48}
 TRAINING = {"precision": "fp32", "micro_batch_tokens": 128, "checkpoint_every_steps": 4, "evaluate_tokens": 2_000}
-STAGES = [
+PHASES = [
     {
         "name": "base",
         "tokens": 5 * 256,
@@ -53,14 +53,14 @@ def write_run(
     *,
     model: dict[str, Any] | None = None,
     training: dict[str, Any] | None = None,
-    stages: list[dict[str, Any]] | None = None,
+    phases: list[dict[str, Any]] | None = None,
     vocabulary: int = 300,
     documents: int = 150,
     mean_length: float = 25.0,
     held_out: bool = True,
     exact_epochs: int | None = None,
 ) -> Path:
-    """Write the folder and give it back."""
+    """Write the folder and return it."""
     shards = folder / "shards"
     shards.mkdir(parents=True)
     generator = np.random.default_rng(11)
@@ -68,22 +68,29 @@ def write_run(
     successors = generator.integers(1, vocabulary, (vocabulary, 3))
     domains = {}
     for number, domain in enumerate(("books", "web")):
-        entries: dict[str, list[Any]] = {"train": [], "held_out": []}
-        for split, count in (("train", documents), ("held_out", documents // 8 if held_out else 0)):
-            if not count:
-                continue
-            lengths = np.maximum(2, generator.lognormal(np.log(mean_length), 0.8, count)).astype(int)
-            texts = [_walk(successors, n - 1, generator) for n in lengths]
-            files = _write_shard(shards, domain, split, texts, number, vocabulary)
-            entries[split].append(files)
-        domains[domain] = DomainShards(train=tuple(entries["train"]), held_out=tuple(entries["held_out"]))
-    dtype = "uint16" if vocabulary <= 65_536 else "uint32"
-    catalog = ShardCatalog(
-        token_dtype=dtype, vocab_size=vocabulary, end_of_text=END, tokenizer="synthetic", domains=domains
-    )
-    (shards / CATALOG_NAME).write_text(catalog.to_json())
+        texts = {
+            "train": _texts(successors, documents, mean_length, generator),
+            "held_out": _texts(successors, documents // 8 if held_out else 0, mean_length, generator),
+        }
+        entries = {
+            subset: (
+                write_shard(
+                    shards,
+                    f"{domain}-{subset}",
+                    found,
+                    domain=domain,
+                    subset=subset,
+                    vocab_size=vocabulary,
+                    source=number,
+                ),
+            )
+            for subset, found in texts.items()
+            if found
+        }
+        domains[domain] = DomainShards(**entries)
+    catalog = write_catalog(shards, domains, vocabulary)
     length = {"default_max_epochs": 1e6} if exact_epochs is None else {"exact_epochs": exact_epochs}
-    settings = ScheduleSettings.model_validate({"stages": stages or STAGES, **length})
+    settings = ScheduleSettings.model_validate({"phases": phases or PHASES, **length})
     (folder / "schedule.json").write_text(resolve(settings, catalog.tokens_per_domain("train")).to_json())
     write_settings(folder, model=model, training=training)
     return folder
@@ -96,7 +103,7 @@ def write_settings(
     training: dict[str, Any] | None = None,
     finished: bool = True,
 ) -> None:
-    """Write ``train.json``, as a run that then finished; as one that was killed before, without ``finished``."""
+    """Write ``train.json`` as a run that then finished, or without ``finished`` as one that was killed before."""
     value = {"model": model or MODEL, "training": {**TRAINING, **(training or {})}}
     (folder / "train.json").write_text(json.dumps(value))
     if finished:
@@ -104,18 +111,27 @@ def write_settings(
 
 
 def finish(folder: Path) -> None:
-    """Write what the driver does at a run's end: the manifests of passes that name what is there, and the digests."""
-    files: dict[str, dict[str, Any]] = {name: {} for name, _, _ in CONTRACT}
+    """Write what the driver writes at the end of a run: manifests that name the existing files, and the digests."""
+    store = Store(folder)
+    files: dict[str, dict[str, FileEntry]] = {name: {} for name, _, _ in CONTRACT}
     for name, kind, path in CONTRACT:
-        if (folder / path).exists():
-            files[name][kind] = asdict(FileEntry.of(path, (folder / path).read_bytes()))
-    digests = {name: f"digest of {name}" for name in files}
+        if store.exists(path):
+            files[name][kind] = FileEntry.of(path, store.read_bytes(path))
+    digests = {name: digest_of(f"digest of {name}") for name in files}
     for name, listed in files.items():
-        (folder / name).mkdir(exist_ok=True)
-        units = [{"unit": "all", "files": listed, "statistics": {}}]
-        manifest = {"format": 1, "pass": name, "digest": digests[name], "statistics": {}, "units": units}
-        (folder / name / "manifest.json").write_text(json.dumps(manifest))
-    (folder / DIGESTS_FILE).write_text(json.dumps(digests))
+        finished = PassFolder(store, name, digests[name])
+        finished.commit(Marker("all", listed))
+        finished.finish(["all"])
+    write_sealed(store, DIGESTS_FILE, digests)
+
+
+def _texts(
+    successors: np.ndarray, documents: int, mean_length: float, generator: np.random.Generator
+) -> list[np.ndarray]:
+    if not documents:
+        return []
+    lengths = np.maximum(2, generator.lognormal(np.log(mean_length), 0.8, documents)).astype(int)
+    return [_walk(successors, length - 1, generator) for length in lengths]
 
 
 def _walk(successors: np.ndarray, length: int, generator: np.random.Generator) -> np.ndarray:
@@ -125,38 +141,12 @@ def _walk(successors: np.ndarray, length: int, generator: np.random.Generator) -
     return out
 
 
-def _write_shard(folder: Path, domain: str, split: Any, texts: list[np.ndarray], source: int, vocabulary: int) -> Any:
-    writer = ShardWriter(
-        folder,
-        domain=domain,
-        split=split,
-        vocab_size=vocabulary,
-        end_of_text=END,
-        tokenizer_digest="synthetic",
-        name=f"{domain}-{split}",
-    )
-    ids = np.arange(len(texts))
-    companion = pa.RecordBatch.from_pydict(
-        {
-            "doc_id": pa.array(ids),
-            "url": pa.array([f"https://{domain}.example/{i}" for i in ids], pa.string()),
-            "content_hash": pa.nulls(len(ids), pa.binary(16)),
-            "language": pa.array(["en"] * len(ids), pa.string()),
-            "source_index": pa.array([source] * len(ids), pa.int32()),
-            "offset": pa.array(ids),
-        }
-    )
-    writer.add(np.concatenate(texts), np.cumsum([0, *map(len, texts)], dtype=np.int64), companion)
-    files = writer.close()
-    return describe(files, tokens=files.tokens_path.name, documents=files.documents_path.name)
-
-
 def losses(folder: Path) -> list[float]:
-    """Return the training losses of every step in the log."""
+    """Return the training loss of every step in the log."""
     return [line["loss"] for line in log(folder, "train")]
 
 
 def log(folder: Path, kind: str | None = None) -> list[dict[str, Any]]:
-    """Return the lines of the log, all or those of a kind."""
+    """Return the lines of the log, all of them or those of a kind."""
     lines = [json.loads(line) for line in (folder / "train-log.jsonl").read_text().splitlines()]
     return [line for line in lines if kind in (None, line["kind"])]

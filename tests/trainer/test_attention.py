@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from trainer.attention import Way, attend, choose_way, lay_out
+from trainer.attention import Backend, attend, choose_backend, lay_out
 
 CPU = torch.device("cpu")
 
@@ -42,12 +42,12 @@ segment_rows = st.integers(1, 24).flatmap(
 
 @given(rows=segment_rows, groups=st.sampled_from([1, 2]), seed=st.integers(0, 99))
 @settings(deadline=None, max_examples=25)
-def test_every_way_is_the_definition(rows: list[tuple[int, ...]], groups: int, seed: int) -> None:
+def test_every_backend_follows_the_definition(rows: list[tuple[int, ...]], groups: int, seed: int) -> None:
     segments = torch.tensor(rows)
     query, key, value = _states(*segments.shape, 2, 2 // groups, 4, seed)
     expected = _by_hand(query, key, value, segments)
-    for way in ("documents", "dense"):
-        torch.testing.assert_close(attend(query, key, value, lay_out(segments, way, CPU)), expected)
+    for backend in ("documents", "dense"):
+        torch.testing.assert_close(attend(query, key, value, lay_out(segments, backend, CPU)), expected)
 
 
 # Uncompiled, as it must be without a compiler for the device.
@@ -60,11 +60,11 @@ def test_flex_agrees_forward(groups: int) -> None:
     torch.testing.assert_close(attend(query, key, value, lay_out(segments, "flex", CPU)), expected)
 
 
-@pytest.mark.parametrize("way", ["documents", "dense"])
-def test_no_gradient_crosses_documents(way: Way) -> None:
+@pytest.mark.parametrize("backend", ["documents", "dense"])
+def test_no_gradient_crosses_documents(backend: Backend) -> None:
     segments = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 0]])
     query, key, value = (t.requires_grad_() for t in _states(1, 8, 1, 1, 4, 1))
-    attend(query, key, value, lay_out(segments, way, CPU))[0, 3:7].sum().backward()
+    attend(query, key, value, lay_out(segments, backend, CPU))[0, 3:7].sum().backward()
     assert value.grad is not None
     touched = value.grad.abs().sum((0, 2, 3)) > 0
     assert touched.tolist() == [False, False, False, True, True, True, True, False]
@@ -73,9 +73,9 @@ def test_no_gradient_crosses_documents(way: Way) -> None:
 def test_gradients_agree() -> None:
     segments = torch.tensor([[0, 0, 1, 1, 1, 2], [4, 4, 4, 4, 5, 5]])
     gradients = []
-    for way in ("documents", "dense"):
+    for backend in ("documents", "dense"):
         leaves = [t.requires_grad_() for t in _states(2, 6, 2, 1, 4, 3)]
-        (attend(*leaves, lay_out(segments, way, CPU)) ** 2).sum().backward()
+        (attend(*leaves, lay_out(segments, backend, CPU)) ** 2).sum().backward()
         gradients.append([leaf.grad for leaf in leaves])
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other)
@@ -86,7 +86,7 @@ def test_a_row_that_is_one_document_is_seen_as_such() -> None:
     assert lay_out(torch.tensor([[7, 7], [7, 8]]), "documents", CPU).lengths == [2, 1, 1]
 
 
-def test_the_way_fits_the_device() -> None:
-    assert choose_way("auto", CPU) == "documents"
-    assert choose_way("auto", torch.device("cuda")) == "flex"
-    assert choose_way("dense", CPU) == "dense"
+def test_the_backend_fits_the_device() -> None:
+    assert choose_backend("auto", CPU) == "documents"
+    assert choose_backend("auto", torch.device("cuda")) == "flex"
+    assert choose_backend("dense", CPU) == "dense"

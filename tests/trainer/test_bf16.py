@@ -20,7 +20,7 @@ from shards.errors import UserError
 from shards.training import Bf16, Bf16Setting, ModelSettings
 from tests.trainer.processor import OLDER, needs_bf16, on_x86
 from trainer import model as model_module
-from trainer.attention import Way, attend, lay_out
+from trainer.attention import Backend, attend, lay_out
 from trainer.bf16 import Linear, choose_bf16
 from trainer.model import Decoder, initial_weight
 from trainer.rope import plain_rope
@@ -94,12 +94,12 @@ def test_without_emulation_any_type_is_multiplied() -> None:
     assert torch.equal(layer(states), states @ layer.weight.T)
 
 
-@pytest.mark.parametrize("way", ["documents", "dense"])
-def test_attention_is_fp32_attention_on_bf16_values(way: Way) -> None:
+@pytest.mark.parametrize("backend", ["documents", "dense"])
+def test_attention_is_fp32_attention_on_bf16_values(backend: Backend) -> None:
     segments = torch.tensor([[0] * 10 + [1] * 22, [2] * 32])
     states = [_random(2, 32, heads, 16, seed=heads) for heads in (4, 2)]
     query, key, value = (s.requires_grad_() for s in (states[0], states[1], _random(2, 32, 2, 16, seed=7)))
-    layout = lay_out(segments, way, CPU)
+    layout = lay_out(segments, backend, CPU)
     found = attend(query, key, value, layout, emulate_bf16=True)
     expected = attend(query.detach().float(), key.detach().float(), value.detach().float(), layout)
     assert torch.equal(found, expected.bfloat16())
@@ -124,14 +124,14 @@ def _decoder(dtype: torch.dtype, *, emulate_bf16: bool = False) -> Decoder:
     return decoder.to(dtype)
 
 
-def _loss(decoder: Decoder, way: Way = "documents") -> tuple[float, dict[str, Tensor]]:
+def _loss(decoder: Decoder, backend: Backend = "documents") -> tuple[float, dict[str, Tensor]]:
     generator = torch.Generator().manual_seed(5)
     tokens = torch.randint(0, VOCABULARY, (2, 64), generator=generator)
     targets = torch.randint(0, VOCABULARY, (2, 64), generator=generator)
     segments = torch.tensor([[0] * 20 + [1] * 44, [0] * 64])
     positions = torch.cat([torch.arange(20), torch.arange(44), torch.arange(64)]).view(2, 64)
     rope = plain_rope(MODEL.head_width, 10_000.0)
-    loss = decoder(tokens, positions, lay_out(segments, way, CPU), rope, targets).mean()
+    loss = decoder(tokens, positions, lay_out(segments, backend, CPU), rope, targets).mean()
     loss.backward()
     return loss.item(), {name: p.grad.float() for name, p in decoder.named_parameters() if p.grad is not None}
 
@@ -177,21 +177,21 @@ def _products_seen() -> Iterator[list[tuple[str, torch.dtype]]]:
         yield seen
 
 
-@pytest.mark.parametrize("way", ["documents", "dense"])
+@pytest.mark.parametrize("backend", ["documents", "dense"])
 @pytest.mark.parametrize("max_logits", [1 << 26, 1_000])
 def test_no_product_anywhere_is_left_to_bf16_kernels(
-    way: Way, max_logits: int, monkeypatch: pytest.MonkeyPatch
+    backend: Backend, max_logits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model_module, "MAX_LOGITS", max_logits)
     with _products_seen() as seen:
-        _loss(_decoder(torch.bfloat16, emulate_bf16=True), way)
+        _loss(_decoder(torch.bfloat16, emulate_bf16=True), backend)
     assert {dtype for _, dtype in seen} == {torch.float32}
     # Seven projections a layer and the head, each forward and twice backward.
     assert sum("mm" in name for name, _ in seen) >= 3 * (7 * MODEL.layers + 1)
     assert any("attention" in name for name, _ in seen)
     # The watch would have seen them.
     with _products_seen() as seen:
-        _loss(_decoder(torch.bfloat16), way)
+        _loss(_decoder(torch.bfloat16), backend)
     assert torch.bfloat16 in {dtype for _, dtype in seen}
 
 

@@ -17,7 +17,7 @@ def test_results_come_back(mesh: DeviceMesh) -> None:
     assert (any_asks(True), any_asks(False)) == (True, False)
 
 
-def test_a_mistake_comes_back_with_place_and_remedy(mesh: DeviceMesh) -> None:
+def test_a_user_error_comes_back_with_place_and_remedy(mesh: DeviceMesh) -> None:
     def fail() -> None:
         raise IncompleteError("what", place="where", remedy="how")
 
@@ -30,6 +30,6 @@ def test_a_mistake_comes_back_with_place_and_remedy(mesh: DeviceMesh) -> None:
     assert (str(error), error.place, error.remedy) == (str(caught.value), "where", "how")
 
 
-def test_a_defect_is_no_mistake(mesh: DeviceMesh) -> None:
+def test_other_errors_are_raised_unchanged(mesh: DeviceMesh) -> None:
     with pytest.raises(ZeroDivisionError):
         from_first(lambda: 1 // 0)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from shards.reader import ShardSet
+from tests.shards.small_shards import tokens_of
 from tests.trainer.synthetic_run import write_run
 from trainer.batch import IGNORE, assemble
 from trainer.evaluate import HeldOut, held_out_plan
@@ -23,7 +24,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> ShardSet:
 
 
 class Teller(nn.Module):
-    """Gives the target itself as loss, so that a mean over it shows which targets were seen."""
+    """Returns the target itself as loss, so that a mean over it shows which targets were seen."""
 
     def forward(self, tokens: Tensor, positions: Tensor, layout: object, rope: object, targets: Tensor) -> Tensor:
         return torch.where(targets == IGNORE, 0, targets).float()
@@ -34,7 +35,7 @@ def test_every_token_but_a_documents_first_is_a_target_once(shards: ShardSet, co
     batch = assemble(shards, held_out_plan(shards, context, 1 << 30), "held_out")
     for index, domain in enumerate(shards.domains):
         documents = range(shards.documents(domain, "held_out"))
-        expected = np.concatenate([shards.tokens(domain, "held_out", d)[1:] for d in documents])
+        expected = np.concatenate([tokens_of(shards, domain, "held_out", d)[1:] for d in documents])
         found = batch.targets[batch.domain == index]
         assert sorted(found[found != IGNORE].tolist()) == sorted(expected.tolist())
 
@@ -47,13 +48,13 @@ def test_the_loss_is_over_the_same_tokens_at_any_context(
     found = HeldOut(shards, 1 << 30, 0, 1, CPU)(Teller(), context, rows, plain_rope(8, 1e4), "documents")
     for domain in shards.domains:
         documents = range(shards.documents(domain, "held_out"))
-        expected = np.concatenate([shards.tokens(domain, "held_out", d)[1:] for d in documents]).astype(np.float64)
+        expected = np.concatenate([tokens_of(shards, domain, "held_out", d)[1:] for d in documents]).astype(np.float64)
         assert found[domain] == (pytest.approx(expected.mean(), rel=1e-9), len(expected))
 
 
 def test_the_limit_takes_whole_documents_from_the_first(shards: ShardSet) -> None:
     domain = shards.domains[0]
-    first, second = (len(shards.tokens(domain, "held_out", d)) for d in (0, 1))
+    first, second = (len(tokens_of(shards, domain, "held_out", d)) for d in (0, 1))
     for limit, documents in ((1, 1), (first, 1), (first + second, 2), (first + second - 1, 1)):
         placed = held_out_plan(shards, 1024, limit).placed
         assert set(placed.document[placed.domain == 0].tolist()) == set(range(documents))

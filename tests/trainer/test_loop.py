@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from shards.errors import UserError
 from shards.reader import ShardSet
 from shards.schedule.schedule import Intervention, Schedule
-from tests.trainer.synthetic_run import STAGES, log, losses, write_run, write_settings
+from tests.trainer.synthetic_run import PHASES, log, losses, write_run, write_settings
 from trainer import loop
 from trainer.config import Job
 from trainer.loop import DivergedError, Trainer
@@ -67,10 +69,10 @@ def test_it_learns(straight: tuple[Path, Trainer]) -> None:
     assert found[-1] < found[0] - 0.15
 
 
-def test_held_out_documents_are_evaluated_at_every_stages_end(straight: tuple[Path, Trainer]) -> None:
+def test_held_out_documents_are_evaluated_at_the_end_of_each_phase(straight: tuple[Path, Trainer]) -> None:
     folder, _ = straight
     found = log(folder, "held_out")
-    assert [(line["step"], line["stage"]) for line in found] == [(5, "base"), (8, "long"), (11, "anneal")]
+    assert [(line["step"], line["phase"]) for line in found] == [(5, "base"), (8, "long"), (11, "anneal")]
     # The same tokens at every context length: all but the first of each document.
     shards = ShardSet.open(folder / "shards")
     for line in found:
@@ -80,7 +82,7 @@ def test_held_out_documents_are_evaluated_at_every_stages_end(straight: tuple[Pa
     assert found[-1]["domains"]["web"]["loss"] < found[0]["domains"]["web"]["loss"]
 
 
-def test_going_on_from_every_step_changes_no_byte(
+def test_resuming_at_every_step_changes_no_byte(
     straight: tuple[Path, Trainer], bare: Path, tmp_path: Path, mesh: DeviceMesh
 ) -> None:
     folder = copy(bare, tmp_path / "run")
@@ -128,15 +130,17 @@ def test_a_stop_before_the_first_step_saves_nothing(bare: Path, tmp_path: Path, 
 def test_exact_epochs_are_counted_once_and_then_remembered(
     tmp_path: Path, mesh: DeviceMesh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stages = [{key: value for key, value in stage.items() if key not in ("tokens", "weights")} for stage in STAGES]
-    stages = [stage | {"share": share} for stage, share in zip(stages, (0.3, 0.3, 0.4), strict=True)]
-    folder = write_run(tmp_path / "run", stages=stages, exact_epochs=1)
-    counted: list[int] = []
-    monkeypatch.setattr(loop, "fit", lambda *arguments: counted.append(1) or fit(*arguments))
+    phases = [{key: value for key, value in phase.items() if key not in ("tokens", "weights")} for phase in PHASES]
+    phases = [phase | {"share": share} for phase, share in zip(phases, (0.3, 0.3, 0.4), strict=True)]
+    folder = write_run(tmp_path / "run", phases=phases, exact_epochs=1, training={"window_shards": 1})
+    counted: list[dict[str, Any]] = []
+    monkeypatch.setattr(loop, "fit", lambda *a, **b: counted.append(b) or fit(*a, **b))
     train(folder, mesh, 2)
-    assert counted == [1]
+    assert counted == [{"window_shards": 1}]
+    state = json.loads((folder / "checkpoints/step-00000002/progress.json").read_bytes())["stream"]
+    assert state["window_shards"] == 1
     trainer = train(folder, mesh)
-    assert counted == [1]
+    assert len(counted) == 1
     job = Job.load(folder)
     schedule = fit(ShardSet.open(folder / "shards"), job.schedule, job.training.seed)
     assert trainer.step == schedule.steps
@@ -187,7 +191,7 @@ def test_a_gradient_that_is_not_finite_ends_training(bare: Path, tmp_path: Path,
     assert not (folder / "checkpoints").exists()
 
 
-def test_a_first_loss_far_from_a_guess_is_said(
+def test_a_first_loss_far_from_an_untrained_models_is_reported(
     bare: Path, tmp_path: Path, mesh: DeviceMesh, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = copy(bare, tmp_path / "run")
@@ -226,5 +230,5 @@ def test_bf16_stays_near_fp32(straight: tuple[Path, Trainer], bare: Path, tmp_pa
     assert losses(folder) != losses(straight[0])
 
 
-def test_the_stages_fit_the_tests() -> None:
-    assert [stage["context_tokens"] for stage in STAGES] == [32, 64, 128]
+def test_the_phases_fit_the_tests() -> None:
+    assert [phase["context_tokens"] for phase in PHASES] == [32, 64, 128]

@@ -5,15 +5,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shards.schedule.resolve import resolve
-from shards.schedule.schedule import Schedule, ScheduleSettings
+from shards.schedule.schedule import Schedule
+from shards.schedule.settings import ScheduleSettings
 from trainer.mixing import Mixer
 
 RATE = {"shape": "constant", "start": 1e-3}
 
 
-def schedule_of(stages: list[dict[str, object]], domains: int) -> Schedule:
-    full = [{"name": str(i), "learning_rate": RATE, **stage} for i, stage in enumerate(stages)]
-    settings = ScheduleSettings.model_validate({"stages": full, "default_max_epochs": 1e9})
+def schedule_of(phases: list[dict[str, object]], domains: int) -> Schedule:
+    full = [{"name": str(i), "learning_rate": RATE, **phase} for i, phase in enumerate(phases)]
+    settings = ScheduleSettings.model_validate({"phases": full, "default_max_epochs": 1e9})
     return resolve(settings, {f"d{i}": 1_000 for i in range(domains)})
 
 
@@ -23,27 +24,27 @@ weight = st.floats(0.001, 1)
 @st.composite
 def schedules(draw: st.DrawFn, *, contexts: tuple[int, ...]) -> Schedule:
     domains = draw(st.integers(1, 6))
-    stages: list[dict[str, object]] = []
+    phases: list[dict[str, object]] = []
     for context in contexts:
         weights = {f"d{i}": (draw(weight), draw(weight)) for i in range(domains)}
         rows = draw(st.integers(1, 5))
         tokens = rows * context * draw(st.integers(1, 30))
-        stages.append({"weights": weights, "context_tokens": context, "batch_tokens": rows * context, "tokens": tokens})
-    return schedule_of(stages, domains)
+        phases.append({"weights": weights, "context_tokens": context, "batch_tokens": rows * context, "tokens": tokens})
+    return schedule_of(phases, domains)
 
 
 def worst_error(schedule: Schedule) -> dict[int, float]:
-    """The greatest distance from the ideal, in rows of the stage, after any row of each stage."""
+    """By phase, the greatest distance from the ideal after any of its rows, in rows."""
     mixer = Mixer(schedule, [0] * len(schedule.domains))
     worst: dict[int, float] = {}
     tokens = 0
-    for index, stage in enumerate(schedule.stages):
-        for _ in range(stage.tokens // stage.context_tokens):
-            mixer.serve(mixer.choose(tokens, stage.context_tokens), stage.context_tokens)
-            tokens += stage.context_tokens
+    for index, phase in enumerate(schedule.phases):
+        for _ in range(phase.tokens // phase.context_tokens):
+            mixer.serve(mixer.choose(tokens, phase.context_tokens), phase.context_tokens)
+            tokens += phase.context_tokens
             ideal = schedule.ideal_tokens(tokens)
             error = max(abs(given - owed) for given, owed in zip(mixer.served, ideal, strict=True))
-            worst[index] = max(worst.get(index, 0.0), error / stage.context_tokens)
+            worst[index] = max(worst.get(index, 0.0), error / phase.context_tokens)
     assert sum(mixer.served) == schedule.tokens
     return worst
 
@@ -61,9 +62,9 @@ def test_a_longer_context_adds_at_most_the_debt_it_begins_with(schedule: Schedul
     assert max(worst_error(schedule).values()) < 1.5 + 1e-9
 
 
-def test_constant_weights_give_an_even_order() -> None:
-    stage = {"weights": {"d0": 3, "d1": 1}, "context_tokens": 4, "batch_tokens": 16, "tokens": 64}
-    mixer = Mixer(schedule_of([stage], 2), [0, 0])
+def test_constant_weights_lead_to_an_even_order() -> None:
+    phase = {"weights": {"d0": 3, "d1": 1}, "context_tokens": 4, "batch_tokens": 16, "tokens": 64}
+    mixer = Mixer(schedule_of([phase], 2), [0, 0])
     order = []
     for row in range(16):
         order.append(mixer.choose(row * 4, 4))
@@ -76,18 +77,18 @@ def test_constant_weights_give_an_even_order() -> None:
 def test_served_is_all_its_state(schedule: Schedule, cut: int) -> None:
     mixer = Mixer(schedule, [0] * len(schedule.domains))
     tokens = 0
-    for stage in schedule.stages:
-        for _ in range(stage.tokens // stage.context_tokens):
+    for phase in schedule.phases:
+        for _ in range(phase.tokens // phase.context_tokens):
             if tokens >= cut:
                 fresh = Mixer(schedule, mixer.served)
-                assert fresh.choose(tokens, stage.context_tokens) == mixer.choose(tokens, stage.context_tokens)
-            mixer.serve(mixer.choose(tokens, stage.context_tokens), stage.context_tokens)
-            tokens += stage.context_tokens
+                assert fresh.choose(tokens, phase.context_tokens) == mixer.choose(tokens, phase.context_tokens)
+            mixer.serve(mixer.choose(tokens, phase.context_tokens), phase.context_tokens)
+            tokens += phase.context_tokens
 
 
 def test_a_domain_of_weight_zero_is_never_chosen() -> None:
-    stage = {"weights": {"d0": 1, "d1": [0, 0]}, "context_tokens": 4, "batch_tokens": 16, "tokens": 64}
-    mixer = Mixer(schedule_of([stage], 2), [0, 0])
+    phase = {"weights": {"d0": 1, "d1": [0, 0]}, "context_tokens": 4, "batch_tokens": 16, "tokens": 64}
+    mixer = Mixer(schedule_of([phase], 2), [0, 0])
     for row in range(16):
         assert mixer.choose(row * 4, 4) == 0
         mixer.serve(0, 4)
@@ -95,8 +96,8 @@ def test_a_domain_of_weight_zero_is_never_chosen() -> None:
 
 @pytest.mark.parametrize("gone", [0, 1])
 def test_exhausted_domains_leave_the_rest_to_the_others(gone: int) -> None:
-    stage = {"weights": {"d0": 3, "d1": 1}, "context_tokens": 4, "batch_tokens": 16, "tokens": 64}
-    mixer = Mixer(schedule_of([stage], 2), [0, 0])
+    phase = {"weights": {"d0": 3, "d1": 1}, "context_tokens": 4, "batch_tokens": 16, "tokens": 64}
+    mixer = Mixer(schedule_of([phase], 2), [0, 0])
     mixer.exhaust(gone)
     for row in range(16):
         assert mixer.choose(row * 4, 4) == 1 - gone

@@ -72,7 +72,7 @@ def test_logits_are_those_of_transformers(settings: ModelSettings) -> None:
 
 
 @pytest.mark.parametrize("settings", SHAPES)
-def test_a_packed_row_gives_what_its_documents_give_alone(settings: ModelSettings) -> None:
+def test_documents_packed_in_a_row_have_the_logits_they_have_alone(settings: ModelSettings) -> None:
     decoder = build(settings)
     lengths = [5, 17, 1, 9]
     documents = [torch.randint(0, VOCABULARY, (1, n)) for n in lengths]
@@ -113,7 +113,7 @@ def test_losses_in_pieces_are_the_same_with_gradients(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("settings", SHAPES)
-def test_a_fresh_model_knows_nothing(settings: ModelSettings) -> None:
+def test_the_loss_of_an_untrained_model_is_that_of_a_guess(settings: ModelSettings) -> None:
     decoder = Decoder(settings, VOCABULARY)
     with torch.no_grad():
         for name, parameter in decoder.named_parameters():
@@ -128,7 +128,7 @@ def test_parameters_are_counted_before_any_is_made(settings: ModelSettings) -> N
     assert settings.parameters(VOCABULARY) == sum(p.numel() for p in Decoder(settings, VOCABULARY).parameters())
 
 
-def test_start_values_depend_on_name_and_seed_alone() -> None:
+def test_initial_values_depend_on_name_and_seed_alone() -> None:
     shape = torch.Size([4, 3])
     first = initial_weight("blocks.0.attention.query.weight", shape, SHAPES[0], 0)
     assert torch.equal(first, initial_weight("blocks.0.attention.query.weight", shape, SHAPES[0], 0))

@@ -55,7 +55,7 @@ def test_updates_are_those_of_the_definition(seed: int, scale: float) -> None:
 
 @given(scale=st.floats(1e-3, 1e3))
 @settings(deadline=None, max_examples=20)
-def test_the_norm_is_given_before_clipping_and_held_to_the_limit(scale: float) -> None:
+def test_the_norm_is_returned_before_clipping_to_the_limit(scale: float) -> None:
     optimizer = ShardedAdamW(_masters(0), SETTINGS, None)
     gradients = {name: gradient * scale for name, gradient in _masters(1).items()}
     whole = torch.cat([g.flatten() for g in gradients.values()]).norm().item()
@@ -78,7 +78,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing(bad: float) -> None:
     assert all(not moment.any() for _, first, second in optimizer.moments() for moment in (first, second))
 
 
-def test_steps_and_moments_go_on_where_they_stood() -> None:
+def test_steps_and_moments_are_resumed_exactly() -> None:
     whole, parts = _masters(0), _masters(0)
     straight, before = ShardedAdamW(whole, SETTINGS, None), ShardedAdamW(parts, SETTINGS, None)
     for step in range(4):
@@ -96,7 +96,7 @@ def test_steps_and_moments_go_on_where_they_stood() -> None:
         assert torch.equal(parts[name], whole[name])
 
 
-def test_an_empty_share_is_no_trouble() -> None:
+def test_an_empty_share_is_updated_too() -> None:
     masters = {NAMES[0]: torch.ones(2, 2), NAMES[1]: torch.ones(0)}
     optimizer = ShardedAdamW(masters, SETTINGS, None)
     assert optimizer.step({NAMES[0]: torch.full((2, 2), 0.1), NAMES[1]: torch.ones(0)}, 0.1) == pytest.approx(0.2)

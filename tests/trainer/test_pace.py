@@ -11,7 +11,7 @@ from trainer.pace import Pace, shown_end, shown_seconds
 
 
 def pace(end: int, steps: Iterable[tuple[int, float]]) -> Pace:
-    """A pace that noted (tokens, seconds) of some steps."""
+    """Return a pace that has recorded steps, each as (tokens, seconds)."""
     times = list(steps)
     clock = iter([seconds for _, seconds in times])
     made = Pace(end, clock.__next__)
@@ -27,14 +27,14 @@ def pace(end: int, steps: Iterable[tuple[int, float]]) -> Pace:
     steps=st.integers(4, 300),
     more=st.integers(0, 10**4),
 )
-def test_a_steady_pace_ends_when_it_must(start: int, per_step: int, seconds: float, steps: int, more: int) -> None:
+def test_a_steady_pace_predicts_its_end(start: int, per_step: int, seconds: float, steps: int, more: int) -> None:
     # The first step of all takes much longer, and says nothing about the rest.
     noted = [(start + per_step * (n + 1), 1e5 + seconds * n) for n in range(steps)]
     left = pace(noted[-1][0] + more * per_step, noted).seconds_left
     assert left == pytest.approx(more * seconds, rel=1e-3)
 
 
-def test_too_little_is_no_pace() -> None:
+def test_too_few_steps_are_no_pace() -> None:
     assert pace(10, []).seconds_left is None
     assert pace(10, [(1, 5.0)]).seconds_left is None
     assert pace(10, [(1, 5.0), (2, 6.0), (3, 7.0)]).seconds_left is None

@@ -13,7 +13,7 @@ from rich.console import Console
 from trainer.report import Log, Screen
 
 LINE: dict[str, Any] = {
-    "stage": "base",
+    "phase": "base",
     "context_tokens": 32,
     "loss": 1.5,
     "learning_rate": 0.001,
@@ -25,7 +25,7 @@ def _steps(path: Path) -> list[int]:
     return [json.loads(line)["step"] for line in path.read_text().splitlines()]
 
 
-def test_going_on_forgets_what_comes_after(tmp_path: Path) -> None:
+def test_resuming_drops_later_lines(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     with Log(path, 0) as log:
         for step in (1, 2, 3):
@@ -39,7 +39,7 @@ def test_going_on_forgets_what_comes_after(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tail", ['{"step": 3', "\n", "null\n", '{"stop": 3}\n', "\x00\x00"])
-def test_a_torn_end_is_dropped(tmp_path: Path, tail: str) -> None:
+def test_an_incomplete_last_line_is_dropped(tmp_path: Path, tail: str) -> None:
     path = tmp_path / "log.jsonl"
     path.write_text('{"step": 1}\n{"step": 2}\n' + tail)
     with Log(path, 5) as log:
@@ -68,7 +68,7 @@ def test_plain_lines_are_few_and_show_first_and_last(capsys: pytest.CaptureFixtu
     assert 20 <= len(out) <= 22
 
 
-def test_it_says_once_when_training_ends_and_then_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_end_is_announced_once_and_then_the_time_left(capsys: pytest.CaptureFixture[str]) -> None:
     screen = Screen(first_rank=True, steps=40, now=lambda: datetime(2026, 11, 30, 15, 41))
     for step in range(1, 41):
         screen.step(LINE | {"step": step}, 1.0, None if step < 4 else (40 - step) * 10.0)
@@ -80,7 +80,7 @@ def test_it_says_once_when_training_ends_and_then_what_is_left(capsys: pytest.Ca
     assert out[-1].endswith("1 tokens/s")
 
 
-def test_a_training_that_is_to_stop_before_its_end_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_training_that_stops_before_its_end_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     screen = Screen(first_rank=True, steps=1_000, now=lambda: datetime(2026, 11, 30, 15, 41))
     with screen.progress(10, 17):
         for step in range(11, 18):

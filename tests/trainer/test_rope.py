@@ -56,7 +56,7 @@ def test_interpolation_is_a_division_of_positions() -> None:
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
 
-def test_a_stage_gets_the_kind_it_names() -> None:
+def test_a_phase_gets_the_kind_it_names() -> None:
     expected = {
         "none": plain_rope(32, 5e4),
         "theta": plain_rope(32, 5e4),
@@ -64,10 +64,10 @@ def test_a_stage_gets_the_kind_it_names() -> None:
         "yarn": yarn_rope(32, 5e4, 4.0, 128),
     }
     for kind, rope in expected.items():
-        settled = schedule.Rope.model_validate(
+        resolved = schedule.Rope.model_validate(
             {"kind": kind, "theta": 5e4, "factor": 4.0, "original_context_tokens": 128}
         )
-        given_rope = rope_of(settled, 32)
+        given_rope = rope_of(resolved, 32)
         assert torch.equal(given_rope.inverse_frequencies, rope.inverse_frequencies)
         assert given_rope.scale == rope.scale
     assert not torch.equal(expected["pi"].inverse_frequencies, expected["yarn"].inverse_frequencies)

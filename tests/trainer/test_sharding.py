@@ -8,13 +8,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
 
 from shards.training import ModelSettings, TrainSettings
 from trainer.attention import lay_out
 from trainer.model import Decoder, decays, initial_weight
 from trainer.optimizer import ShardedAdamW
 from trainer.rope import plain_rope
-from trainer.sharding import Sharding, distributed, shard
+from trainer.sharding import Sharding, SharedUpdate, distributed, is_replicated, shard
 
 MODEL = ModelSettings(layers=2, width=24, heads=2, ffn_width=40)
 TIED = MODEL.model_copy(update={"tie_embeddings": True})
@@ -80,6 +81,12 @@ def reference(model: ModelSettings, settings: TrainSettings) -> tuple[list[float
     return losses, {name: p.detach() for name, p in parameters.items()}
 
 
+def copies(sharding: Sharding) -> list[Tensor]:
+    """The tensors held for compute at this moment, besides masters: gathered parameters, and sums of stage 1."""
+    whole = [p for p in sharding.model.parameters() if not isinstance(p, DTensor)]
+    return [*whole, *sharding._sums.values()] if isinstance(sharding, SharedUpdate) else whole
+
+
 def settings_of(zero: Any, precision: Literal["bf16", "fp32"] = "fp32") -> TrainSettings:
     return TrainSettings(zero=zero, precision=precision, seed=5, clip_norm=0.5)
 
@@ -125,13 +132,14 @@ def test_bytes_per_parameter_are_those_of_the_formula(zero: int, precision: Any,
     sharding.begin(last=True)
     loss = loss_of(sharding.model, second, 96)
     if zero != 3:  # stage 3 holds a block's copy at a time, no whole one
-        in_forward = [t.untyped_storage().nbytes() for t in sharding.copies()]
+        in_forward = [t.untyped_storage().nbytes() for t in copies(sharding)]
     loss.backward()
     gradients = [] if zero == 1 else list(sharding.gradients().values())
-    held = [*sharding.masters.values(), *optimizer.held(), *gradients]
+    moments = [moment for _, *both in optimizer.moments() for moment in both]
+    held = [*sharding.masters.values(), *moments, *gradients]
     total = sum(t.numel() * t.element_size() for t in held) + sum(in_forward)
     if zero == 1:  # the sums of gradients were counted among the copies
-        assert sum(1 for _ in sharding.copies()) == 2 * len(sharding.masters)
+        assert len(copies(sharding)) == 2 * len(sharding.masters)
     parameters = MODEL.parameters(VOCABULARY)
     assert total == pytest.approx(settings_of(zero, precision).bytes_per_parameter(1) * parameters, rel=0.01)
 
@@ -142,7 +150,7 @@ def test_stage_3_drops_a_block_after_its_forward_and_stage_2_keeps_it(mesh: Devi
     for zero in (2, 3):
         sharding, _ = build(zero, mesh)
         loss = loss_of(sharding.model, micro_batches(0)[0], 96)
-        kept[zero] = sum(copy.numel() for copy in sharding.copies())
+        kept[zero] = sum(copy.numel() for copy in copies(sharding))
         del loss, sharding
         gc.collect()
     assert kept == {2: parameters, 3: 2 * VOCABULARY * MODEL.width + MODEL.width}
@@ -169,3 +177,8 @@ def test_a_share_knows_the_whole_it_is_part_of(mesh: DeviceMesh) -> None:
     assert whole.shape == (24, 40)
     assert F.mse_loss(whole.full_tensor(), sharding.masters[name]).item() == 0.0
     assert whole.to_local().data_ptr() == sharding.masters[name].data_ptr()
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_only_stage_0_replicates(zero: int, mesh: DeviceMesh) -> None:
+    assert is_replicated(build(zero, mesh)[0]) == (zero == 0)

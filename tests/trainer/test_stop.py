@@ -17,7 +17,7 @@ stop = Stop()
 print("outside", flush=True)
 if sys.argv[1] == "outside":
     time.sleep(60)
-with stop.heeded():
+with stop.deferred():
     print("inside", flush=True)
     while not stop():
         time.sleep(0.01)
@@ -41,7 +41,7 @@ def _started(where: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_process_in_silence_outside_of_steps(number: signal.Signals) -> None:
+def test_a_signal_outside_of_steps_ends_the_process_silently(number: signal.Signals) -> None:
     process = _started("outside")
     os.kill(process.pid, number)
     assert process.communicate(timeout=30) == ("", "")
@@ -49,7 +49,7 @@ def test_a_signal_ends_the_process_in_silence_outside_of_steps(number: signal.Si
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_is_a_wish_within_steps_and_a_second_changes_nothing(number: signal.Signals) -> None:
+def test_a_signal_within_steps_is_deferred_and_a_second_changes_nothing(number: signal.Signals) -> None:
     process = _started("inside")
     assert process.stdout is not None
     assert process.stdout.readline() == "inside\n"
@@ -67,7 +67,7 @@ sys.stdin.readline()
 """
 
 
-def test_who_started_it_being_gone_is_a_wish_too() -> None:
+def test_the_death_of_the_launcher_counts_as_a_signal() -> None:
     launcher = subprocess.Popen(
         [sys.executable, "-c", _LAUNCHER, _RANK],
         stdin=subprocess.PIPE,
@@ -82,7 +82,7 @@ def test_who_started_it_being_gone_is_a_wish_too() -> None:
     launcher.communicate(timeout=30)
 
 
-def test_a_rank_whose_launcher_is_gone_before_it_looks_ends() -> None:
+def test_a_rank_whose_launcher_died_before_it_looks_ends() -> None:
     environment = {**os.environ, LAUNCHER: "1"}
     command = [sys.executable, "-c", _RANK, "outside"]
     done = subprocess.run(command, env=environment, cwd=Path(__file__).parents[2], timeout=30, check=False)

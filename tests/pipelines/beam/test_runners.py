@@ -3,7 +3,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, cast
 
 import apache_beam as beam
 import pytest
@@ -11,31 +13,37 @@ from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from pipelines.beam import runners
-from pipelines.beam.base import UnitPass
+from pipelines.beam.base import Inputs, UnitPass
 from pipelines.beam.options import BeamOptions
-from pipelines.beam.runners import BeamRunner, LocalRunner, make_runner, run_in_memory
-from pipelines.workspace import Run
+from pipelines.beam.runners import BeamRunner, LocalRunner, Pipeline, RunnerError, make_runner
+from pipelines.beam.work_list import Unit
+from pipelines.run import Run
+from pipelines.workspace import Job
 from shards.errors import UserError
+from shards.store import Store
 
-RUN = Run("nowhere", "key")
+NOTHING = Inputs(cast(Run, None), ())
 WORKED: list[str] = []
 
 
+@dataclass(frozen=True)
 class Work(UnitPass):
     """Notes what it was given."""
 
-    name = "work"
+    name: ClassVar[str] = "work"
 
-    def section(self, run: Run) -> Any:
+    def units(self, inputs: Inputs) -> list[str]:
         return []
 
-    def units(self, run: Run) -> list[str]:
-        return []
+    def work(self, job: Job, unit: Unit) -> None:
+        if unit.name == "wrong":
+            raise UserError("the unit is wrong", place="here", remedy="Fix it")
+        WORKED.append(unit.name)
 
-    def work(self, run: Run, unit: str) -> None:
-        if unit == "wrong":
-            raise UserError("the unit is wrong", place="here", remedy="Mend it")
-        WORKED.append(unit)
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job(str(tmp_path), "key", "work", "digest")
 
 
 @pytest.fixture(autouse=True)
@@ -46,15 +54,23 @@ def nothing_worked() -> None:
 def chunks_of(
     monkeypatch: pytest.MonkeyPatch, units: Sequence[str], workers: int, limit: int | None
 ) -> list[list[str]]:
-    """How a local runner cuts units up, seen at the place where each chunk is run."""
+    """How a local runner cuts units up, seen at the place where a pipeline is made of each chunk."""
     chunks: list[list[str]] = []
-    work = Work()
+
+    class Seen:
+        @classmethod
+        def of(cls, work: Any, job: Any, inputs: Any, chunk: Sequence[str], parts: Any = None) -> Seen:
+            chunks.append(list(chunk))
+            return cls()
+
+        def run(self, options: Sequence[str]) -> None:
+            return
+
     monkeypatch.setattr(Work, "units_per_pipeline", limit)
-    monkeypatch.setattr(runners, "run_in_memory", lambda work, run, chunk, options: chunks.append(list(chunk)))
+    monkeypatch.setattr(runners, "Pipeline", Seen)
     runner = LocalRunner(workers)
-    pooled = lambda work, run, given, poll: chunks.extend(list(chunk) for chunk in given)  # noqa: E731
-    monkeypatch.setattr(runner, "_run_in_pool", pooled)
-    runner.run(work, RUN, units, lambda: None)
+    monkeypatch.setattr(runner, "_run_in_pool", lambda pipelines, poll: None)
+    runner.run(Work(), Job("nowhere", "key", "work", "digest"), NOTHING, units, lambda: None)
     return chunks
 
 
@@ -72,21 +88,48 @@ def test_every_unit_is_done_once_in_chunks_under_the_limit(
     assert len(chunks) >= min(workers, count)
 
 
-def test_units_run_in_one_pipeline_in_this_process() -> None:
-    run_in_memory(Work(), RUN, ["a", "b", "c"])
+def test_units_run_in_one_pipeline_in_this_process(job: Job) -> None:
+    Pipeline.of(Work(), job, NOTHING, ["a", "b", "c"]).run()
     assert sorted(WORKED) == ["a", "b", "c"]
 
 
-def test_a_users_mistake_stays_one_with_its_remedy() -> None:
-    with LocalRunner(1) as runner, pytest.raises(UserError, match=r"the unit is wrong\. Where: here\. Mend it"):
-        runner.run(Work(), RUN, ["wrong"], lambda: None)
+def test_a_users_mistake_stays_one_with_its_remedy(job: Job) -> None:
+    with LocalRunner(1) as runner, pytest.raises(UserError, match=r"the unit is wrong\. Where: here\. Fix it"):
+        runner.run(Work(), job, NOTHING, ["wrong"], lambda: None)
 
 
-def test_progress_is_polled_while_work_blocks_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_list_of_work_is_found_and_the_next_run_writes_it_anew(job: Job) -> None:
+    pipeline = Pipeline.of(Work(), job, NOTHING, ["a", "b"])
+    (path,) = pipeline.parts
+    data = job.store.read_bytes(path)
+    job.store.write_bytes(path, data.replace(b"a", b"c"))
+    with pytest.raises(UserError, match=r"is not what was written.*Run the recipe again"):
+        pipeline.run()
+    assert WORKED == []
+    again = Pipeline.of(Work(), job, NOTHING, ["a", "b"])
+    assert again.parts == [path]
+    again.run()
+    assert sorted(WORKED) == ["a", "b"]
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_another_runner_takes_the_units_in_one_pipeline(job: Job, fails: bool) -> None:
+    with BeamRunner(["--runner=apache_beam.runners.portability.fn_api_runner.FnApiRunner"]) as runner:
+        if fails:
+            # A runner knows no user's error: what it said is told, and that finished work is kept.
+            with pytest.raises(RunnerError, match="failed in pass work; finished work is kept"):
+                runner.run(Work(), job, NOTHING, ["wrong"], lambda: None)
+        else:
+            runner.run(Work(), job, NOTHING, ["a", "b", "c"], lambda: None)
+            assert sorted(WORKED) == ["a", "b", "c"]
+            assert len(Store(job.root).list("work/work")) == 1
+
+
+def test_progress_is_polled_while_work_blocks_and_no_longer(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runners, "POLL_SECONDS", 0.01)
-    monkeypatch.setattr(runners, "run_in_memory", lambda work, run, chunk, options: time.sleep(0.1))
+    monkeypatch.setattr(Pipeline, "run", lambda pipeline, options: time.sleep(0.1))
     polls: list[float] = []
-    LocalRunner(1).run(Work(), RUN, ["a"], lambda: polls.append(time.monotonic()))
+    LocalRunner(1).run(Work(), job, NOTHING, ["a"], lambda: polls.append(time.monotonic()))
     count = len(polls)
     assert count >= 2
     time.sleep(0.05)
@@ -96,20 +139,20 @@ def test_progress_is_polled_while_work_blocks_and_no_longer(monkeypatch: pytest.
 
 @pytest.mark.parametrize("repeat", [None, 2])
 def test_a_local_pipeline_is_in_memory_and_takes_beams_options(
-    repeat: int | None, monkeypatch: pytest.MonkeyPatch
+    repeat: int | None, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used: list[tuple[type, int]] = []
 
-    class Pipeline(beam.Pipeline):  # type: ignore[misc]
+    class Seen(beam.Pipeline):  # type: ignore[misc]
         def __init__(self, runner: Any, options: Any) -> None:
             used.append((type(runner), options.get_all_options()["direct_runner_bundle_repeat"]))
             super().__init__(runner=runner, options=options)
 
-    monkeypatch.setattr(runners.beam, "Pipeline", Pipeline)
+    monkeypatch.setattr(runners.beam, "Pipeline", Seen)
     more = [] if repeat is None else [f"--direct_runner_bundle_repeat={repeat}"]
     options = BeamOptions.parse(["--runner=DirectRunner", *more])
     with make_runner(1, options) as runner:
-        runner.run(Work(), RUN, ["a", "b"], lambda: None)
+        runner.run(Work(), job, NOTHING, ["a", "b"], lambda: None)
     assert used == [(FnApiRunner, repeat or 0)]
     assert set(WORKED) == {"a", "b"}
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from pipelines.beam.coder import RecordBatchCoder
 from pipelines.beam.units import UnitSink, UnitWriter, numbered
 from shards.manifest import PassFolder
+from shards.marker import Marker, markers_in
 from shards.store import Store
 
 EMPTY = pa.RecordBatch.from_pydict({"n": pa.array([], pa.int64())})
@@ -36,12 +38,12 @@ class Sink(UnitSink):
             raise OSError("disk full")
         self._numbers += batch.column("n").to_pylist()
 
-    def commit(self) -> None:
+    def commit(self, closing: Any) -> None:
         store = self._folder.store
         with store.scratch() as scratch:
             (scratch / "x.txt").write_text(str(self._numbers))
             entry = store.publish(scratch / "x.txt", "pass/files", self._unit, len(self._numbers))
-        self._folder.commit(self._unit, {"file": entry}, {})
+        self._folder.commit(Marker(self._unit, {"file": entry}))
         self._log.append(f"commit {self._unit}")
 
     def abandon(self) -> None:
@@ -69,13 +71,14 @@ def writer(tmp_path: Path) -> Writer:
 
 
 def committed(root: Path, units: list[str]) -> list[str]:
-    folder = PassFolder(Store(root), "pass", "d")
-    return [unit for unit in units if folder.marker(unit) is not None]
+    survey = PassFolder(Store(root), "pass", "d").survey()
+    return [unit for unit in units if unit in survey.rows]
 
 
 def content(root: Path, unit: str) -> str:
     folder = PassFolder(Store(root), "pass", "d")
-    return folder.store.read_bytes(folder.require(unit).files["file"].path).decode()
+    (marker,) = markers_in(folder.survey().row(unit))
+    return folder.store.read_bytes(marker.files["file"].path).decode()
 
 
 @given(st.lists(st.integers(0, 9), max_size=5))

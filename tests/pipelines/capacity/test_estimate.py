@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +13,9 @@ from pipelines.capacity.estimate import (
     estimate,
     kind_of,
 )
-from pipelines.plan import Plan, PlannedSource, Split
+from pipelines.plan import Plan
+from pipelines.planning.sources import SOURCES, SourceTable
+from pipelines.planning.splits import make_splits
 from pipelines.recipe import Recipe, parse_recipe
 
 GB = 10**9
@@ -22,19 +26,22 @@ def recipe_of(**tables: Any) -> Recipe:
 
 
 def plan_of(size: int, path: str = "a.jsonl", files: int = 1) -> Plan:
-    sources = tuple(PlannedSource(index, path, size // files, "", 0) for index in range(files))
-    return Plan((Split("0", sources),))
+    each = size // files
+    row = {"path": path, "begin": 0, "end": each, "size": each, "checksum": bytes(16)}
+    sources = SourceTable(pa.Table.from_pylist([{"index": index, **row} for index in range(files)], SOURCES))
+    splits = make_splits(sources, np.arange(files, dtype=np.int32), np.zeros(files, np.int32), recipe_of())
+    return Plan(sources, splits)
 
 
 def training(layers: int = 4, **settings: Any) -> Recipe:
-    stage = {
+    phase = {
         "name": "base",
         "tokens": 8192,
         "context_tokens": 1024,
         "batch_tokens": 8192,
         "learning_rate": {"start": 1e-3},
     }
-    return recipe_of(model={"layers": layers}, training=settings, schedule={"stages": [stage]})
+    return recipe_of(model={"layers": layers}, training=settings, schedule={"phases": [phase]})
 
 
 FIGURES = ("text_bytes", "documents", "disk_bytes", "worker_bytes", "driver_bytes", "curation_bytes")

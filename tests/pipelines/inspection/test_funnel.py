@@ -12,15 +12,27 @@ from hypothesis import strategies as st
 
 from pipelines.inspection import funnel
 from pipelines.inspection.funnel import Fate, Report, StageCounts
+from pipelines.passes.drops import FATE
 from pipelines.passes.drops import SCHEMA as DROPS
+from pipelines.passes.write import FAILURES
+from pipelines.plan import save_plan
+from pipelines.planning.sources import SourceTable
 from pipelines.recipe import parse_recipe
-from pipelines.tables import group_counts, publish_table
-from pipelines.workspace import Run, Workspace
+from pipelines.run import Run
+from pipelines.tables import publish_table
+from pipelines.workspace import Workspace
 from shards.errors import IncompleteError
+from shards.manifest import PassFolder
+from tests.pipelines.support import plan_of
 
-STAGES = ["read", "language_v1", "perplexity_v1", "exact_dedup_v1", "near_dedup_v1"]
+STAGES = ["read", "language_v1", "perplexity_v1", "exact_dedup_v1", "near_dedup_v1", "tokenizer"]
+DOMAINS = ("web", "code")
 RECIPE = parse_recipe(
-    {"sources": [{"glob": "*"}], "stages": [{"use": "language_v1"}, {"use": "perplexity_v1"}]}, "here"
+    {
+        "sources": [{"glob": "*", "domain": domain} for domain in DOMAINS],
+        "stages": [{"use": "language_v1"}, {"use": "perplexity_v1"}],
+    },
+    "here",
 )
 JUDGED = [
     (None, None, False),
@@ -35,7 +47,7 @@ records = st.lists(
     st.tuples(
         st.sampled_from(JUDGED),
         st.sampled_from(["en", "de", "und"]),
-        st.sampled_from(["web", "code"]),
+        st.sampled_from(DOMAINS),
         st.none() | st.sampled_from(LATE),
     ),
     max_size=30,
@@ -44,47 +56,63 @@ Record = tuple[tuple[str | None, str | None, bool], str, str, tuple[str, str] | 
 
 
 def finished(root: Path, splits: Sequence[Sequence[Record]]) -> Run:
-    """Write the judge and drops passes of a run as the passes themselves do, for ``splits`` of records."""
-    Workspace.of(str(root), RECIPE, str(root)).save_recipe()
-    run = Run(str(root), root.name, (("judge", "j"), ("drops", "d"), ("write", "w")))
+    """Write a run's plan and passes as the passes themselves do, for ``splits`` of records; nothing is tokenised."""
+    workspace = Workspace.of(str(root), RECIPE, str(root))
+    workspace.take_over("key")
+    # A source of web and one of code for each split.
+    save_plan(workspace.store, plan_of(2 * len(splits), RECIPE, per_split=2), SourceTable())
+    run = Run(workspace, "key", {"judge": "j", "drops": "d", "write": "w"})
     doc_id = 0
     for number, split in enumerate(splits):
         rows, late = [], []
         for (dropped_by, reason, failed), language, domain, drop in split:
             row = {"doc_id": doc_id, "dropped_by": dropped_by, "reason": reason, "failed": failed, "value": None}
-            rows.append(row | {"language": language, "domain": domain})
+            rows.append(row | {"language": language, "source_index": 2 * number + DOMAINS.index(domain)})
             if dropped_by is None and drop is not None:
                 late.append(rows[-1] | {"dropped_by": drop[0], "reason": drop[1]})
             doc_id += 1
-        _commit(run, f"{number:05d}", rows, late)
-    names = [f"{number:05d}" for number in range(len(splits))]
+        _commit(run, run.plan.splits.names[number], rows, late)
     for name in ("judge", "drops"):
-        run.folder(name).finish(names)
+        folder(run, name).finish(run.plan.splits.names)
+    folder(run, "write").finish([])
     return run
 
 
+def folder(run: Run, name: str) -> PassFolder:
+    return PassFolder(run.store, name, run.digests[name])
+
+
+JUDGED_AS = pa.schema(
+    [
+        ("doc_id", pa.int64()),
+        ("dropped_by", pa.string()),
+        ("reason", pa.string()),
+        ("detail", pa.string()),
+        ("value", pa.float64()),
+        ("failed", pa.bool_()),
+        ("language", pa.string()),
+        ("source_index", pa.int32()),
+    ]
+)
+COUNTS = pa.schema([(name, pa.bool_() if name == "failed" else pa.string()) for name in FATE] + [("rows", pa.int64())])
+
+
 def _commit(run: Run, unit: str, rows: list[dict[str, Any]], late: list[dict[str, Any]]) -> None:
-    schema = pa.schema(
-        [
-            ("doc_id", pa.int64()),
-            ("dropped_by", pa.string()),
-            ("reason", pa.string()),
-            ("value", pa.float64()),
-            ("failed", pa.bool_()),
-            ("language", pa.string()),
-            ("domain", pa.string()),
-        ]
-    )
-    judged = pa.Table.from_pylist(rows, schema=schema)
-    files = {"verdicts": publish_table(run.store, judged, "judge/verdicts", unit)}
-    keys = ["dropped_by", "reason", "failed", "language", "domain"]
-    run.folder("judge").commit(unit, files, {"counts": group_counts(judged, keys)})
+    judged = pa.Table.from_pylist(rows, schema=JUDGED_AS)
+    run.job("judge", "j").commit(unit, {"verdicts": publish_table(run.store, judged, "judge/verdicts", unit)})
     drops = pa.Table.from_pylist(
         [{**row, "witness": 0 if "dup" in row["reason"] else None} for row in late], schema=DROPS
     )
-    counted = pa.Table.from_pylist(late, schema=schema)
+    final = {row["doc_id"]: row for row in [*rows, *late]}
+    fates = Counter(
+        tuple(row[name] if name != "domain" else DOMAINS[row["source_index"] % 2] for name in FATE)
+        for row in final.values()
+    )
+    counts = pa.Table.from_pylist(
+        [dict(zip(FATE, fate, strict=True)) | {"rows": count} for fate, count in fates.items()], COUNTS
+    )
     files = {"drops": publish_table(run.store, drops, "drops/drops", unit)}
-    run.folder("drops").commit(unit, files, {"counts": group_counts(counted, [k for k in keys if k != "failed"])})
+    run.job("drops", "d").commit(unit, files, tables={"counts": counts})
 
 
 def check_funnel(funnel: tuple[StageCounts, ...]) -> None:
@@ -119,6 +147,7 @@ def test_every_record_is_counted_once_at_every_stage(split: list[Record]) -> Non
     check_adds_up(found)
 
 
+@pytest.mark.integration
 @settings(max_examples=12, deadline=None)
 @given(st.lists(records, min_size=1, max_size=3))
 def test_markers_and_verdict_tables_agree(tmp_path_factory: pytest.TempPathFactory, splits: list[list[Record]]) -> None:
@@ -131,6 +160,7 @@ def test_markers_and_verdict_tables_agree(tmp_path_factory: pytest.TempPathFacto
     assert found.stages[-1].kept == judged - late
 
 
+@pytest.mark.integration
 @settings(max_examples=6, deadline=None)
 @given(records, st.integers(0, 30))
 def test_cutting_a_split_in_two_changes_nothing(
@@ -177,8 +207,8 @@ def test_tokens_are_added_up_over_units_by_domain_and_language(tmp_path: Path) -
             },
             "languages": {"en": {"documents": 5, "tokens": 40}},
         }
-        run.folder("write").commit(unit, {}, statistics)
-    run.folder("write").finish(["0", "1"])
+        run.job("write", "w").commit(unit, {}, statistics, {"failures": FAILURES.empty_table()})
+    folder(run, "write").finish(["0", "1"])
     assert funnel.tokens_by_domain(run) == {
         "code": funnel.Tokens(documents=4, tokens=30),
         "web": funnel.Tokens(documents=4, tokens=40, held_out_documents=2, held_out_tokens=10),
@@ -186,4 +216,24 @@ def test_tokens_are_added_up_over_units_by_domain_and_language(tmp_path: Path) -
     assert funnel.tokens_by_language(run) == {"en": 80}
     value = funnel.report_json(run)
     assert [stage["name"] for stage in value["stages"]] == STAGES
-    assert set(value) == {"stages", "domains", "languages", "duplicates"}
+    assert set(value) == {"stages", "domains", "languages", "duplicates", "left_out"}
+
+
+def test_what_the_tokeniser_fails_on_is_a_failure_of_its_own_link(tmp_path: Path) -> None:
+    kept: Record = ((None, None, False), "en", "web", None)
+    run = finished(tmp_path / "run", [[kept, kept], [kept]])
+    row = {"doc_id": 2, "reason": "stage_error", "detail": "said so", "language": "en", "domain": "web"}
+    run.job("write", "w").commit("0", {}, {}, {"failures": pa.Table.from_pylist([row], FAILURES)})
+    folder(run, "write").finish(["0"])
+    # As who opens the run again.
+    run = Run(run.workspace, run.key, run.digests)
+    found = funnel.report(run)
+    assert vars(found.stages[-1]) == {
+        "name": "tokenizer",
+        "seen": 3,
+        "kept": 2,
+        "dropped": {},
+        "failures": {"stage_error": 1},
+    }
+    check_adds_up(found)
+    assert found == funnel.recounted(run)

@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
+from pipelines.cost_files import Cost
 from pipelines.inspection import terminal
+from pipelines.inspection.costs import PassCosts, Slowest, StageCosts
 from pipelines.inspection.funnel import Fate, report_of
 
 
@@ -83,9 +85,9 @@ def test_a_funnel_shows_every_number_and_reason() -> None:
 def test_a_narrow_terminal_has_every_reason_whole_below() -> None:
     counts = {
         Fate("read", "truncated", True, "und", "web"): 3,
-        **{Fate("gopher_quality_v1", f"long_reason_{n}", False, "en", "web"): 10 + n for n in range(12)},
+        **{Fate("gopher_quality_v2", f"long_reason_{n}", False, "en", "web"): 10 + n for n in range(12)},
     }
-    funnel = report_of(counts, ["read", "gopher_quality_v1", "near_dedup_v1"]).stages
+    funnel = report_of(counts, ["read", "gopher_quality_v2", "near_dedup_v1"]).stages
     text = printed(terminal.funnel_table("All", funnel, width=80), width=80)
     assert all(len(line) <= 80 for line in text.splitlines())
     assert "failed: truncated 3" in text
@@ -101,6 +103,64 @@ def test_groups_are_listed_by_size() -> None:
     counts = {Fate(None, None, False, "de", "web"): 1, Fate(None, None, False, "en", "web"): 5}
     lines = printed(terminal.groups_table("By language", report_of(counts, ["read"]).languages)).splitlines()
     assert [line.split()[0] for line in lines if line.startswith(("de", "en"))] == ["en", "de"]
+
+
+def cost_of(name: str, seconds: float, rows: int, size: int, *, is_lower_bound: bool = False) -> StageCosts:
+    ns = int(seconds * 1e9)
+    return StageCosts(
+        name, Cost(ns, ns * is_lower_bound, 2 * ns, 1, rows, rows, size), 3, Slowest("00001-abcdef12", seconds)
+    )
+
+
+COSTS = [
+    PassCosts(
+        "judge",
+        (cost_of("read", 30.0, 60_000, 90_000_000), cost_of("gopher_repetition_v2", 1_290.0, 30_000, 45_000_000)),
+        3, 410.5, Slowest("00001-abcdef12", 1_234.5), 812_000_000, True, 700.25,
+    ),
+    PassCosts(
+        "near",
+        (cost_of("near", 80.0, 0, 0, is_lower_bound=True),),
+        1, 80.0, Slowest("all", 80.0), 400_000_000, False, None,
+    ),
+]  # fmt: skip
+
+
+def test_costs_show_shares_and_speeds_by_stage() -> None:
+    for unicode in (True, False):
+        lines = printed(terminal.costs_table("Where", COSTS, unicode=unicode)).splitlines()
+        cells = {line.split()[0]: [cell for cell in line.split() if cell[0].isdecimal()] for line in lines[2:]}
+        assert cells == {
+            "judge": ["1,320.00", "94.3%", "2,640.00"],
+            "read": ["30.00", "2.1%", "60.00", "60,000", "2,000", "90.0", "3.0"],
+            "gopher_repetition_v2": ["1,290.00", "92.1%", "2,580.00", "30,000", "23", "45.0", "0.0"],
+            # A pass of one stage is one line, without rows that nobody counted.
+            "near": ["80.00", "5.7%", "160.00"],
+        }
+        assert [line.split()[0] for line in lines if ("≥ " if unicode else ">= ") in line] == ["near"]
+        assert unicode or all(line.isascii() for line in lines)
+
+
+def test_costs_fit_a_narrow_terminal() -> None:
+    lines = printed(terminal.costs_table("Where", COSTS, width=80), width=80).splitlines()
+    assert all(len(line) <= 80 and "…" not in line for line in lines)
+    assert lines[1].split() == ["CPU-s", "share", "rows/CPU-s", "MB/CPU-s"]
+    text = printed(terminal.units_table("Units", COSTS), width=80)
+    assert all(len(line) <= 80 and "…" not in line for line in text.splitlines())
+
+
+def test_units_show_the_slowest_and_whose_peak_it_is() -> None:
+    lines = printed(terminal.units_table("Units", COSTS)).splitlines()
+    assert lines[2].split() == ["judge", "700.2", "3", "410.50", "1,234.50", "00001-abcdef12", "812"]
+    assert lines[3].split() == ["near", "1", "80.00", "80.00", "all", "≤", "400"]
+    plain = printed(terminal.units_table("Units", COSTS, unicode=False))
+    assert plain.isascii()
+    assert "<= 400" in plain
+
+
+def test_a_run_that_took_no_time_has_a_table_too() -> None:
+    idle = [PassCosts("judge", (cost_of("read", 0.0, 5, 0),), 1, 0.0, Slowest("a", 0.0), 0, True, 0.0)]
+    assert "0.0%" in printed(terminal.costs_table("Where", idle))
 
 
 def test_an_excerpt_is_cut_and_indented() -> None:

@@ -5,18 +5,22 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.passes.decide import cut_mask, cuts_of, percentiles
+from pipelines.passes.decide import cut_mask, cuts_in
+
+
+def cuts_of(made: Any) -> dict[str, tuple[float | None, float | None]]:
+    return {row["language"]: (row["low"], row["high"]) for row in made.read("decide", "cuts").to_pylist()}
 
 
 def test_cuts_are_numpys_percentiles_of_the_raw_scores(made: Any) -> None:
     scores = made.judged("verdicts").column("perplexity").drop_null().to_numpy()
     low, high = (float(np.percentile(scores, p, method="inverted_cdf")) for p in (4.0, 96.0))
-    assert cuts_of(made.run) == {"und": (low, high)}
+    assert cuts_of(made) == {"und": (low, high)}
     assert low < high
 
 
 def test_exactly_what_lies_outside_is_dropped(made: Any) -> None:
-    low, high = cuts_of(made.run)["und"]
+    low, high = cuts_of(made)["und"]
     dropped = {"too_plain": 0, "too_chaotic": 0}
     for row in made.verdicts():
         score = row["perplexity"]
@@ -30,12 +34,19 @@ def test_exactly_what_lies_outside_is_dropped(made: Any) -> None:
 
 
 def test_cuts_do_not_depend_on_the_splits(made: Any, cut_fine: Any) -> None:
-    assert cuts_of(cut_fine.run) == cuts_of(made.run)
+    assert cuts_of(cut_fine) == cuts_of(made)
 
 
 def test_a_recipe_without_percentiles_cuts_nothing(bare: Any) -> None:
-    assert percentiles(bare.run) == (None, None)
-    assert cuts_of(bare.run) == {}
+    assert not bare.run.has("decide")
+    (unit, *_) = bare.unit_inputs("drops").values()
+    assert cuts_in(bare.run.store, unit, bare.passes["drops"].cuts) == {}
+
+
+def test_workers_are_given_the_cuts(made: Any) -> None:
+    for name in ("exact_ranges", "near_pairs", "drops"):
+        for unit in made.unit_inputs(name).values():
+            assert cuts_in(made.run.store, unit, made.passes[name].cuts) == cuts_of(made)
 
 
 def test_masks_keep_bounds_nulls_and_other_languages() -> None:

@@ -3,14 +3,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from pipelines.passes.drops import SCHEMA
-from pipelines.passes.keys import split_names
-from pipelines.tables import read_table
+from pipelines.passes.drops import FATE, SCHEMA
 
 
 def drops_of(made: Any) -> list[dict[str, Any]]:
-    folder = made.run.folder("drops")
-    tables = [read_table(made.run.store, folder.require(split).files["drops"]) for split in split_names(made.run)]
+    tables = [made.read("drops", "drops", split) for split in made.splits]
     assert all(table.schema.equals(SCHEMA) for table in tables)
     return [row for table in tables for row in table.to_pylist()]
 
@@ -20,10 +17,9 @@ def test_nothing_is_dropped_twice_and_each_file_names_only_its_own_split(made: A
     assert ids == sorted(set(ids))
     kept = set(made.judged("keys").column("doc_id").to_pylist())
     assert set(ids) <= kept
-    for split in split_names(made.run):
-        folder = made.run.folder
-        own = read_table(made.run.store, folder("judge").require(split).files["keys"]).column("doc_id").to_pylist()
-        dropped = read_table(made.run.store, folder("drops").require(split).files["drops"]).column("doc_id").to_pylist()
+    for split in made.splits:
+        own = made.read("judge", "keys", split).column("doc_id").to_pylist()
+        dropped = made.read("drops", "drops", split).column("doc_id").to_pylist()
         assert set(dropped) <= set(own)
 
 
@@ -54,17 +50,15 @@ def test_a_copy_of_a_near_duplicate_points_at_what_its_original_points_at(made: 
     assert copy["jaccard"] == near["jaccard"] < 1.0
 
 
-def test_statistics_are_a_group_by_over_the_drop_files(made: Any) -> None:
-    keys = ("dropped_by", "reason", "language", "domain")
+def test_statistics_are_a_group_by_over_the_final_verdicts(made: Any) -> None:
     counted: Counter[tuple[Any, ...]] = Counter()
-    survivors = survivor_bytes = 0
-    for unit in made.run.manifest("drops")["units"]:
-        counted.update({tuple(group[key] for key in keys): group["rows"] for group in unit["statistics"]["counts"]})
-        survivors += unit["statistics"]["survivors"]
-        survivor_bytes += unit["statistics"]["survivor_bytes"]
+    for row in made.run.manifest("drops").table("counts").to_pylist():
+        counted[tuple(row[key] for key in FATE)] += row["rows"]
+    statistics = [made.statistics("drops", split) for split in made.splits]
+    survivors = sum(found["survivors"] for found in statistics)
+    survivor_bytes = sum(found["survivor_bytes"] for found in statistics)
     verdicts = made.verdicts()
-    late = {row["doc_id"] for row in drops_of(made)}
-    assert counted == Counter(tuple(row[key] for key in keys) for row in verdicts if row["doc_id"] in late)
+    assert counted == Counter(tuple(row[key] for key in FATE) for row in verdicts)
     kept = [row for row in verdicts if row["dropped_by"] is None]
     assert (survivors, survivor_bytes) == (len(kept), sum(row["text_bytes"] for row in kept))
 
@@ -74,19 +68,13 @@ def test_ranges_and_splits_change_nothing(made: Any, cut_fine: Any) -> None:
 
 
 def test_a_split_without_drops_has_an_empty_file(bare: Any) -> None:
-    units = bare.run.manifest("drops")["units"]
-    assert len(units) == 5
-    assert [unit["files"]["drops"]["rows"] for unit in units] == [0] * 5
+    assert len(bare.splits) == 5
+    assert [bare.entry("drops", "drops", split).rows for split in bare.splits] == [0] * 5
     assert drops_of(bare) == []
 
 
 def test_clusters_of_a_split_are_of_its_survivors(made: Any) -> None:
-    folder = made.run.folder("drops")
-    members = [
-        row["doc_id"]
-        for split in split_names(made.run)
-        for row in read_table(made.run.store, folder.require(split).files["clusters"]).to_pylist()
-    ]
+    members = [row["doc_id"] for split in made.splits for row in made.read("drops", "clusters", split).to_pylist()]
     kept = {row["doc_id"] for row in made.verdicts() if row["dropped_by"] is None}
     witnesses = {row["witness"] for row in drops_of(made) if row["reason"] == "near_duplicate"}
     assert sorted(members) == sorted(witnesses)

@@ -5,34 +5,45 @@ from typing import Any
 
 import pytest
 
-from pipelines.chain import fitted_models
+from pipelines.beam.base import Inputs
+from pipelines.passes.build import build_passes
 from pipelines.passes.fit_lm import FitLm, reference_files, reference_lines
 from pipelines.recipe import parse_recipe
-from pipelines.workspace import Run, Workspace
+from pipelines.run import Run
+from pipelines.workspace import Workspace
 from shards.errors import UserError
 from stages.judges.perplexity import _load, log10_perplexity
 from stages.lm import kneser_ney
 from stages.lm.normalise import lm_lines
+from tests.pipelines.support import plan_of
 
 
-def run_of(base: Path, order: int = 2, corpus: str = "*.txt") -> Run:
-    table = {"sources": [{"glob": "x"}], "lm": [{"language": "en", "corpus": [corpus], "order": order}]}
-    workspace = Workspace.of(str(base / f"out{order}{len(corpus)}"), parse_recipe(table, "t"), str(base))
-    workspace.save_recipe()
-    return Run(workspace.store.root, f"{order} {corpus}")
+def workspace_of(base: Path, order: int = 2, language: str = "en") -> Workspace:
+    table = {"sources": [{"glob": "x"}], "lm": [{"language": language, "corpus": ["*.txt"], "order": order}]}
+    return Workspace.of(str(base / "out"), parse_recipe(table, "t"), str(base))
+
+
+def digest_of(workspace: Workspace) -> str:
+    work = build_passes(workspace, plan_of(1, workspace.recipe))[0]
+    assert isinstance(work, FitLm)
+    return work.digest(Inputs(Run(workspace, "key"), work.inputs))
+
+
+def model_of(made: Any) -> Path:
+    return Path(made.run.store.uri(made.entry("fit_lm", "model", "und").path))
 
 
 def test_the_published_model_is_that_of_the_reference_text(made: Any, corpus: Any, tmp_path: Path) -> None:
     text = (corpus.folder / "reference.txt").read_text()
     lines = [line for raw in text.splitlines() for line in lm_lines(raw)]
     kneser_ney.fit(lines, 2).write_arpa(tmp_path / "own.arpa")
-    published = Path(fitted_models(made.run)["und"])
+    published = model_of(made)
     assert published.read_bytes() == (tmp_path / "own.arpa").read_bytes()
     assert published.is_relative_to(made.root)
 
 
 def test_scores_in_the_verdicts_are_those_of_the_model(made: Any, corpus: Any) -> None:
-    model = _load(fitted_models(made.run)["und"])
+    model = _load(str(model_of(made)))
     for row in [row for row in made.verdicts() if row["perplexity"] is not None][::11]:
         exponent = log10_perplexity(model, corpus.texts[row["url"]], 100_000)
         assert row["perplexity"] == pytest.approx(10**exponent, abs=1e-4)
@@ -42,7 +53,7 @@ def test_reference_files_are_sorted_and_each_once(tmp_path: Path) -> None:
     for name in ("b.txt", "a.txt", "c.md"):
         (tmp_path / name).write_text("text")
     (tmp_path / "folder.txt").mkdir()
-    workspace = run_of(tmp_path).workspace
+    workspace = workspace_of(tmp_path)
     found = reference_files(workspace, ("*.txt", "a*", "c.md"), "here")
     assert found == [str(tmp_path / name) for name in ("a.txt", "b.txt", "c.md")]
     with pytest.raises(UserError, match=r"'\*\.gone' matches no file"):
@@ -58,9 +69,10 @@ def test_reference_text_need_not_be_clean(tmp_path: Path) -> None:
 
 def test_the_digest_is_of_content_and_order_not_of_names(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one two three")
-    first = FitLm().digest(run_of(tmp_path))
-    assert FitLm().digest(run_of(tmp_path, order=3)) != first
+    first = digest_of(workspace_of(tmp_path))
+    assert digest_of(workspace_of(tmp_path, order=3)) != first
+    assert digest_of(workspace_of(tmp_path, language="de")) != first
     (tmp_path / "a.txt").rename(tmp_path / "z.txt")
-    assert FitLm().digest(run_of(tmp_path)) == first
+    assert digest_of(workspace_of(tmp_path)) == first
     (tmp_path / "z.txt").write_text("one two four")
-    assert FitLm().digest(run_of(tmp_path)) != first
+    assert digest_of(workspace_of(tmp_path)) != first

@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from hypothesis import given, settings
-from hypothesis import strategies as st
+import xxhash
 
-from pipelines.passes.judge import SAMPLES_PER_REASON, Samples, plan_of, without_textless
+from pipelines.passes.judge import without_textless
+from pipelines.passes.keys import alive_keys
 from shards.schema import DOCUMENT, split_doc_id
 from stages.judges.perplexity import perplexity_of_bin
-from stages.text.hashing import splitmix64
 
 MARKED = pa.schema([*(DOCUMENT.field(name) for name in ("doc_id", "text", "url", "dropped_by", "reason", "value"))])
 
@@ -52,29 +51,32 @@ def test_texts_are_those_of_the_source(made: Any, corpus: Any) -> None:
         assert row["text"] == corpus.texts[row["url"]]
 
 
-def test_statistics_are_a_group_by_over_verdicts(made: Any) -> None:
-    keys = ("dropped_by", "reason", "failed", "language", "domain")
-    counted: Counter[tuple[Any, ...]] = Counter()
-    for unit in made.run.manifest("judge")["units"]:
-        counted.update({tuple(group[key] for key in keys): group["rows"] for group in unit["statistics"]["counts"]})
-    assert counted == Counter(tuple(row[key] for key in keys) for row in made.judged("verdicts").to_pylist())
+def test_sources_are_told_with_the_digest_of_what_was_read(made: Any, corpus: Any) -> None:
+    told = made.run.manifest("judge").table("sources").to_pylist()
+    planned = {source.index: (split.name, source.path) for split in made.run.plan.splits for source in split.sources}
+    assert [row["source_index"] for row in told] == sorted(planned)
+    for row in told:
+        split, path = planned[row["source_index"]]
+        assert row["unit"] == split
+        assert row["digest"] == xxhash.xxh3_128_hexdigest((corpus.folder / path).read_bytes())
 
 
 def test_domains_follow_the_hosts_and_stages_keep_to_theirs(made: Any) -> None:
-    rows = made.judged("verdicts").to_pylist()
+    rows = made.verdicts()
     for row in rows:
         library = (row["url"] or "").startswith("http://library.example/")
         wiki = row["host"] == "en.wiki.example"
         assert row["domain"] == ("wiki" if wiki else "books" if library else "web")
     assert Counter(row["domain"] for row in rows)["wiki"] == 12
-    (short,) = [row for row in rows if row["dropped_by"] == "gopher_quality_v1"]
+    (short,) = [row for row in rows if row["dropped_by"] == "gopher_quality_v2"]
     assert (short["url"], short["reason"], short["value"]) == ("http://short.example/", "too_few_words", 4.0)
 
 
 def test_the_histogram_is_of_the_scores_in_the_verdicts(made: Any) -> None:
     histogram: Counter[int] = Counter()
-    for unit in made.run.manifest("judge")["units"]:
-        histogram.update({int(place): count for place, count in unit["statistics"]["perplexity"]["und"].items()})
+    for row in made.run.manifest("judge").table("perplexity").to_pylist():
+        assert row["language"] == "und"
+        histogram[row["bin"]] += row["documents"]
     scores = made.judged("verdicts").column("perplexity").drop_null().to_pylist()
     places = np.array(sorted(histogram.elements()))
     assert perplexity_of_bin(places).tolist() == sorted(scores)
@@ -82,16 +84,22 @@ def test_the_histogram_is_of_the_scores_in_the_verdicts(made: Any) -> None:
 
 
 def test_priorities_are_those_of_the_recipe(made: Any) -> None:
-    keys = made.judged("keys")
-    books = np.array(keys.column("domain").to_pylist()) == "books"
-    assert set(keys.column("priority").to_numpy()[books]) == {0}
-    assert set(keys.column("priority").to_numpy()[~books]) == {1}
+    work, store = made.passes["exact_ranges"], made.run.store
+    domains = {row["doc_id"]: row["domain"] for row in made.verdicts()}
+    seen: dict[str, set[int]] = {}
+    for unit in made.unit_inputs("exact_ranges").values():
+        for row in alive_keys(work, store, unit, ["doc_id", "priority"]).to_pylist():
+            seen.setdefault(domains[row["doc_id"]], set()).add(row["priority"])
+    assert seen == {"books": {0}, "web": {1}, "wiki": {1}}
+    # They are joined from the plan: no file holds them, so none changes with them.
+    for kind in ("keys", "documents", "verdicts"):
+        assert not {"priority", "licence", "domain"} & set(made.judged(kind).column_names)
 
 
 def test_dropped_texts_can_be_read(made: Any) -> None:
     samples = made.judged("samples").to_pylist()
     assert [row["text"] for row in samples] == ["Too short by far."]
-    assert [(row["dropped_by"], row["reason"]) for row in samples] == [("gopher_quality_v1", "too_few_words")]
+    assert [(row["dropped_by"], row["reason"]) for row in samples] == [("gopher_quality_v2", "too_few_words")]
 
 
 def test_pages_of_a_recipe_that_extracts_none_are_counted_and_not_kept(run_recipe: Any, tmp_path: Path) -> None:
@@ -126,31 +134,10 @@ def test_a_drop_stays_the_drop_of_who_made_it() -> None:
     assert without_textless(batch.slice(0, 1)).equals(batch.slice(0, 1))
 
 
-def test_plans_by_name(made: Any) -> None:
-    plan = plan_of(made.run)
-    assert [split.name for split in plan.splits] == [unit["unit"] for unit in made.run.manifest("judge")["units"]]
-    assert len(plan.splits) == 4
-
-
-@settings(deadline=None, max_examples=40)
-@given(reasons=st.lists(st.sampled_from([None, "a", "b"]), max_size=60), cut=st.integers(0, 60))
-def test_samples_are_the_smallest_hashes_of_each_reason_however_batches_are_cut(
-    reasons: list[str | None], cut: int
-) -> None:
-    rows = [
-        {"doc_id": i, "text": "x" * 5_000 if i else None, "url": "u", "value": 1.0}
-        | {"dropped_by": reason and "s_v1", "reason": reason}
-        for i, reason in enumerate(reasons)
-    ]
-    batch = pa.RecordBatch.from_pylist(rows, schema=MARKED)
-    samples = Samples(SAMPLES_PER_REASON)
-    samples.add(batch.slice(0, cut))
-    samples.add(batch.slice(cut))
-    found = samples.table().select(["reason", "doc_id"]).to_pylist()
-    expected = []
-    for reason in "ab":
-        ids = [i for i, given_reason in enumerate(reasons) if given_reason == reason and i]
-        hashes = dict(zip(ids, splitmix64(np.array(ids, np.uint64)).tolist(), strict=True))
-        expected += [{"reason": reason, "doc_id": i} for i in sorted(ids, key=hashes.__getitem__)[:SAMPLES_PER_REASON]]
-    assert found == expected
-    assert all(len(text) == 4_000 for text in samples.table().column("text").to_pylist())
+def test_units_are_the_splits_of_the_plan(made: Any) -> None:
+    assert list(made.units("judge")) == made.splits
+    assert len(made.splits) == 4
+    units = made.unit_inputs("judge")
+    assert list(units) == made.splits
+    sources = {split.name: [source.path for source in split.sources] for split in made.run.plan.splits}
+    assert {name: [row[1] for row, _ in unit.detail] for name, unit in units.items()} == sources

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.beam.base import DriverPass
+from pipelines.passes.keys import alive_keys
 from pipelines.tables import read_table, structured
 from stages.dedup.near import REMOVAL
 
@@ -15,8 +15,7 @@ THRESHOLD = 0.8
 
 
 def removed_of(made: Any) -> dict[int, tuple[int, float]]:
-    files = made.run.folder("near").require(DriverPass.UNIT).files
-    rows = structured(read_table(made.run.store, files["removed"]), REMOVAL)
+    rows = structured(made.read("near", "removed"), REMOVAL)
     return {int(row["doc_id"]): (int(row["witness"]), float(row["jaccard"])) for row in rows}
 
 
@@ -58,7 +57,12 @@ def test_no_two_kept_documents_are_clear_duplicates(made: Any, sets: dict[int, s
 
 
 def test_the_removal_is_the_greedy_one_over_all_pairs(made: Any, sets: dict[int, set[Any]]) -> None:
-    rows = made.judged("keys").select(["doc_id", "priority"]).to_pylist()
+    work = made.passes["near_pairs"]
+    tables = [
+        alive_keys(work, made.run.store, unit, ["priority", "doc_id"])
+        for unit in made.unit_inputs("near_pairs").values()
+    ]
+    rows = [row for table in tables for row in table.to_pylist()]
     order = sorted((row["priority"], row["doc_id"]) for row in rows if row["doc_id"] in sets)
     kept: list[int] = []
     expected: dict[int, tuple[int, float]] = {}
@@ -85,13 +89,12 @@ def test_planted_copies_lose_to_the_book_of_higher_priority(made: Any, corpus: A
 def test_ranges_and_splits_change_nothing(made: Any, cut_fine: Any) -> None:
     assert removed_of(cut_fine) == removed_of(made)
     for name in ("removed", "clusters"):
-        one, other = (m.run.folder("near").require(DriverPass.UNIT).files[name].sha256 for m in (made, cut_fine))
+        one, other = (each.entry("near", name).sha256 for each in (made, cut_fine))
         assert one == other
 
 
 def test_clusters_are_the_components_of_close_pairs(made: Any, sets: dict[int, set[Any]]) -> None:
-    files = made.run.folder("near").require(DriverPass.UNIT).files
-    clusters = {row["doc_id"]: row["cluster_hash"] for row in read_table(made.run.store, files["clusters"]).to_pylist()}
+    clusters = {row["doc_id"]: row["cluster_hash"] for row in made.read("near", "clusters").to_pylist()}
     members = {doc_id for doc_id, (witness, _) in removed_of(made).items()} | {w for w, _ in removed_of(made).values()}
     assert set(clusters) == members
     for one, other in itertools.combinations(sorted(members), 2):
@@ -103,13 +106,34 @@ def test_clusters_are_the_components_of_close_pairs(made: Any, sets: dict[int, s
 
 
 def test_without_near_deduplication_nothing_is_removed(bare: Any) -> None:
-    assert removed_of(bare) == {}
-    assert bare.run.manifest("near_pairs")["units"] == bare.run.manifest("near_sets")["units"] == []
+    assert not [name for name in bare.run.digests if name.startswith("near")]
+    assert not list(bare.root.glob("near*"))
+    for split in bare.splits:
+        assert bare.read("drops", "drops", split).num_rows == bare.read("drops", "clusters", split).num_rows == 0
 
 
 def test_bands_find_a_pair_often_but_it_is_verified_once(made: Any) -> None:
-    pairs = read_table(made.run.store, made.run.folder("near_candidates").require(DriverPass.UNIT).files["pairs"])
+    pairs = made.read("near_candidates", "pairs")
     codes = np.stack([pairs.column("a").to_numpy(), pairs.column("b").to_numpy()])
     assert np.unique(codes, axis=1).shape == codes.shape
-    statistics = made.run.folder("near").require(DriverPass.UNIT).statistics
-    assert statistics["pairs"] == pairs.num_rows >= statistics["verified"] >= statistics["removed"]
+    statistics = made.statistics("near")
+    removed = made.read("near", "removed").num_rows
+    assert statistics["pairs"] == pairs.num_rows >= statistics["verified"] >= removed > 0
+
+
+def test_a_chunk_of_pairs_may_open_the_sets_of_its_own_splits_alone(made: Any, cut_fine: Any) -> None:
+    for one in (made, cut_fine):
+        work, store = one.passes["near_verify"], one.run.store
+        for unit in one.unit_inputs("near_verify").values():
+            chunk = one.read("near_candidates", "pairs").slice(
+                int(unit.name) * work.pairs_per_unit, work.pairs_per_unit
+            )
+            ids = np.unique(np.concatenate([chunk.column(name).to_numpy() for name in ("a", "b")]))
+            names = one.run.splits_of(ids)
+            assert [entry.path for entry in unit.files(work.sets)] == [
+                one.entry("near_sets", "sets", split).path for split in names
+            ]
+            held = [
+                read_table(store, entry, ["doc_id"]).column("doc_id").to_pylist() for entry in unit.files(work.sets)
+            ]
+            assert set(ids.tolist()) <= {doc_id for found in held for doc_id in found}

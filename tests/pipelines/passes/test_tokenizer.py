@@ -6,38 +6,43 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.beam.base import DriverPass
-from pipelines.passes.keys import split_names
-from pipelines.passes.tokenizer import FitTokenizer, encoder_of, survivors
-from pipelines.workspace import Run
+from pipelines.beam.base import Inputs
+from pipelines.passes.tokenizer import CopyTokenizer, FitTokenizer, encoder_of, survivors
+from pipelines.run import Run
 from shards.errors import UserError
 from stages.text.hashing import below_share, splitmix64
 from stages.tokenizer import fit_bpe
 
 
-def test_survivors_are_what_nothing_dropped(made: Any) -> None:
-    found = [
-        row for split in split_names(made.run) for batch in survivors(made.run, split) for row in batch.to_pylist()
+def surviving(made: Any) -> list[dict[str, Any]]:
+    """The rows of all survivors, read as a worker does."""
+    return [
+        row
+        for split in made.splits
+        for batch in survivors(
+            made.run.store, made.entry("judge", "documents", split), made.entry("drops", "drops", split)
+        )
+        for row in batch.to_pylist()
     ]
+
+
+def test_survivors_are_what_nothing_dropped(made: Any) -> None:
+    found = surviving(made)
     kept = [row["doc_id"] for row in made.verdicts() if row["dropped_by"] is None]
     assert [row["doc_id"] for row in found] == kept
     assert all(row["text"] for row in found)
 
 
 def test_the_fit_is_of_the_survivors_whatever_splits_they_lie_in(made: Any, cut_fine: Any) -> None:
-    files = [m.run.folder("tokenizer").require(DriverPass.UNIT).files["tokenizer"] for m in (made, cut_fine)]
+    files = [each.entry("tokenizer", "tokenizer") for each in (made, cut_fine)]
     assert files[0].sha256 == files[1].sha256
-    texts = [
-        text
-        for split in split_names(made.run)
-        for batch in survivors(made.run, split)
-        for text in batch.column("text").to_pylist()
-    ]
+    texts = [row["text"] for row in surviving(made)]
     assert made.run.store.read_bytes(files[0].path).decode() == fit_bpe(reversed(texts), 400, "<|endoftext|>")
 
 
 def test_the_encoder_of_a_run(made: Any) -> None:
-    encoder, end = encoder_of(made.run)
+    encoder = encoder_of(made.run.root, made.entry("tokenizer", "tokenizer"))
+    end = encoder.token_id("<|endoftext|>", "here")
     assert (encoder.vocab_size, end) == (400, 399)
     assert end not in encoder.encode(["text with <|endoftext|> in it"])[0]
 
@@ -91,13 +96,19 @@ def test_a_wrong_tokenizer_is_refused_before_any_document_is_read(
 def test_a_named_tokenizer_is_published_byte_for_byte_and_survivors_do_not_matter(
     made: Any, corpus: Any, run_recipe: Any, tmp_path: Path
 ) -> None:
-    text = made.run.store.read_bytes(made.run.folder("tokenizer").require(DriverPass.UNIT).files["tokenizer"].path)
+    fitted = made.entry("tokenizer", "tokenizer")
+    text = made.run.store.read_bytes(fitted.path)
     path = tmp_path / "mine.json"
     path.write_bytes(text.replace(b"\n", b"\r\n"))
     plain = {"stages": None, "lm": None, "schedule": None, "dedup": {"exact": False, "near": False}}
-    own = run_recipe(tmp_path / "out", corpus.recipe(tokenizer={"file": str(path)}, **plain), corpus.folder).run
-    file = own.folder("tokenizer").require(DriverPass.UNIT).files["tokenizer"]
-    assert own.store.read_bytes(file.path) == path.read_bytes()
-    assert encoder_of(own)[0].encode(["a b"])[0].tolist() == encoder_of(made.run)[0].encode(["a b"])[0].tolist()
-    # A run of which no pass is known yet has this digest already.
-    assert FitTokenizer().digest(Run(own.root, own.recipe_key)) == FitTokenizer().digest(own)
+    own = run_recipe(tmp_path / "out", corpus.recipe(tokenizer={"file": str(path)}, **plain), corpus.folder)
+    file = own.entry("tokenizer", "tokenizer")
+    assert own.run.store.read_bytes(file.path) == path.read_bytes()
+    encoded = [encoder_of(each.run.root, each.entry("tokenizer", "tokenizer")).encode(["a b"]) for each in (own, made)]
+    assert encoded[0][0].tolist() == encoded[1][0].tolist()
+    # A run of which no pass is known yet has this digest already: it reads nothing of the run.
+    work = own.passes["tokenizer"]
+    assert isinstance(work, CopyTokenizer)
+    assert work.inputs == ()
+    assert work.digest(Inputs(Run(own.workspace, "another"), ())) == own.run.digests["tokenizer"]
+    assert isinstance(made.passes["tokenizer"], FitTokenizer)

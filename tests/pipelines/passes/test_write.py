@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,31 +11,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from pipelines.beam.base import DriverPass
-from pipelines.passes.keys import split_names
-from pipelines.passes.write import Write, groups_of, held_out_mask
-from pipelines.workspace import Run, _opened
+from pipelines.beam.base import Inputs
+from pipelines.passes.write import held_out_mask
+from pipelines.run import Run
+from shards.catalog import SUBSETS
 from shards.errors import UserError
 from shards.reader import ShardSet
 from shards.schema import split_doc_id
-
-SPLITS = ("train", "held_out")
+from shards.store import Store
+from tests.shards.small_shards import tokens_of
 
 
 def served(made: Any) -> list[dict[str, Any]]:
     """Every document of the shards with where it lies, its trace and its text from the tokens."""
-    shards = ShardSet.open(made.root / "shards", verify_checksums=True)
-    entry = made.run.folder("tokenizer").require(DriverPass.UNIT).files["tokenizer"]
+    shards = ShardSet.open(made.root / "shards")
+    shards.verify()
+    entry = made.entry("tokenizer", "tokenizer")
     tokenizer = Tokenizer.from_str(made.run.store.read_bytes(entry.path).decode())
     found = []
     for domain in shards.catalog.domains:
-        for split in SPLITS:
-            for document in range(shards.documents(domain, split)):
-                tokens = np.asarray(shards.tokens(domain, split, document)).tolist()
+        for subset in SUBSETS:
+            for document in range(shards.documents(domain, subset)):
+                tokens = tokens_of(shards, domain, subset, document).tolist()
                 assert tokens[-1] == shards.catalog.end_of_text
                 assert shards.catalog.end_of_text not in tokens[:-1]
-                row = {"domain": domain, "split": split, "text": tokenizer.decode(tokens[:-1])}
-                found.append(row | {"trace": shards.trace(domain, split, document, len(tokens) - 1)})
+                row = {"domain": domain, "subset": subset, "text": tokenizer.decode(tokens[:-1])}
+                found.append(row | {"trace": shards.trace(domain, subset, document, len(tokens) - 1)})
     return found
 
 
@@ -63,60 +63,73 @@ def test_tokens_lead_to_their_document_url_and_text(made: Any, corpus: Any, docu
 
 
 def test_the_offset_leads_to_the_line_of_the_source(made: Any, corpus: Any, documents: list[dict[str, Any]]) -> None:
-    sources = {source["index"]: source["path"] for source in made.run.store.read_json("plan/plan.json")["sources"]}
     for document in documents[::7]:
         trace = document["trace"]
-        data = (corpus.folder / sources[trace["source_index"]]).read_bytes()[trace["offset"] :]
+        data = (corpus.folder / made.run.plan.path_of(trace["source_index"])).read_bytes()[trace["offset"] :]
         assert json.loads(data.split(b"\n")[0])["url"] == trace["url"]
 
 
 def test_splits_change_shards_but_no_document(cut_fine: Any, documents: list[dict[str, Any]]) -> None:
     def told(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-        return sorted((row["trace"]["doc_id"], row["domain"], row["split"], row["text"]) for row in rows)
+        return sorted((row["trace"]["doc_id"], row["domain"], row["subset"], row["text"]) for row in rows)
 
     assert told(served(cut_fine)) == told(documents)
 
 
-def test_both_splits_are_served_and_shards_keep_their_size(made: Any, documents: list[dict[str, Any]]) -> None:
-    held = sum(document["split"] == "held_out" for document in documents)
+def test_both_subsets_are_served_and_shards_keep_their_size(made: Any, documents: list[dict[str, Any]]) -> None:
+    held = sum(document["subset"] == "held_out" for document in documents)
     assert 0.05 < held / len(documents) < 0.4
     shards = ShardSet.open(made.root / "shards")
-    entries = [e for domain in shards.catalog.domains.values() for split in SPLITS for e in domain.entries(split)]
+    entries = [e for domain in shards.catalog.domains.values() for subset in SUBSETS for e in domain.entries(subset)]
     assert len(entries) > 6
     assert all(entry.rows for entry in entries)
 
 
 def test_counts_agree_everywhere(made: Any, documents: list[dict[str, Any]]) -> None:
     shards = ShardSet.open(made.root / "shards")
-    statistics = made.run.folder("catalog").require(DriverPass.UNIT).statistics
-    for split in SPLITS:
-        tokens = {domain: shards.token_count(domain, split) for domain in sorted(shards.catalog.domains)}
-        assert statistics[split] == tokens
-    languages = [unit["statistics"]["languages"] for unit in made.run.manifest("write")["units"]]
+    statistics = made.statistics("catalog")
+    for subset in SUBSETS:
+        tokens = {domain: shards.token_count(domain, subset) for domain in sorted(shards.catalog.domains)}
+        assert statistics[subset] == tokens
+    languages = [made.statistics("write", unit)["languages"] for unit in made.units("write")]
     assert sum(found["und"]["documents"] for found in languages) == len(documents)
     assert sum(found["und"]["tokens"] for found in languages) == sum(
-        shards.token_count(domain, split) for domain in shards.catalog.domains for split in SPLITS
+        shards.token_count(domain, subset) for domain in shards.catalog.domains for subset in SUBSETS
     )
 
 
 def test_groups_are_consecutive_splits(made: Any, cut_fine: Any) -> None:
     for one in (made, cut_fine):
-        groups = groups_of(one.run)
-        assert [split for group in groups.values() for split in group] == split_names(one.run)
-        assert list(groups) == sorted(groups)
+        groups = one.passes["write"].groups(one.inputs("write"))
+        assert [split for group in groups.values() for split in group] == one.splits
+        assert list(groups) == sorted(groups) == list(one.units("write"))
+
+
+def test_a_group_may_open_the_files_of_its_own_splits_alone(made: Any) -> None:
+    work = made.passes["write"]
+    groups = work.groups(made.inputs("write"))
+    units = made.unit_inputs("write")
+    assert list(units) == list(groups)
+    for name, unit in units.items():
+        for output in (work.documents, work.drops, work.clusters):
+            assert list(unit.files(output)) == [made.entry(output.of, output.kind, split) for split in groups[name]]
+        assert unit.file(work.tokenizer) == made.entry("tokenizer", "tokenizer")
+        assert len(unit.entries) == 4
 
 
 def test_weighing_groups_reads_the_manifest_once(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = sum(row["text_bytes"] for row in made.verdicts() if row["dropped_by"] is None)
     reads: list[str] = []
-    manifest = Run.manifest
-    monkeypatch.setattr(Run, "manifest", lambda run, name: reads.append(name) or manifest(run, name))
-    # A run that no cache knows yet.
-    run = replace(made.run, recipe_key=f"{made.run.recipe_key} again")
-    _opened.cache_clear()
-    weights = {unit: Write().weight(run, unit) for unit in Write().units(run)}
-    assert sum(weights.values()) == sum(row["text_bytes"] for row in made.verdicts() if row["dropped_by"] is None)
+    read_named = Store.read_named
+    monkeypatch.setattr(Store, "read_named", lambda store, path: reads.append(path) or read_named(store, path))
+    # A run that has opened no manifest yet.
+    work, run = made.passes["write"], Run(made.workspace, made.run.key, made.run.digests)
+    inputs = Inputs(run, work.inputs)
+    weights = work.weights(inputs)
+    assert list(weights) == work.units(inputs) == list(made.units("write"))
+    assert sum(weights.values()) == expected
     assert len(weights) > 1
-    assert reads.count("drops") == 1
+    assert [path.split("/")[0] for path in reads] == ["drops"]
 
 
 def test_an_empty_split_is_no_obstacle(bare: Any) -> None:
@@ -178,17 +191,17 @@ def test_survivors_that_resemble_one_removed_document_are_held_out_together(
         "shards": {"held_out_share": 0.4},
     }
     made = run_recipe(tmp_path / "out", recipe, tmp_path / "in")
-    where = {document["trace"]["url"]: document["split"] for document in served(made)}
+    where = {document["trace"]["url"]: document["subset"] for document in served(made)}
     both = [pair for pair in pairs if all(url in where for url in pair)]
     assert len(both) > 10
     assert all(where[one] == where[other] for one, other in both)
-    assert {where[one] for one, _ in both} == set(SPLITS)
+    assert {where[one] for one, _ in both} == set(SUBSETS)
 
 
 def test_no_survivor_is_a_clear_error(made: Any, corpus: Any, run_recipe: Any, tmp_path: Path) -> None:
-    nothing = corpus.recipe(stages=[{"use": "gopher_quality_v1", "min_words": 9_999}], lm=None)
+    nothing = corpus.recipe(stages=[{"use": "gopher_quality_v2", "min_words": 9_999}], lm=None)
     with pytest.raises(UserError, match="no document survived, so there is nothing to fit a tokeniser on"):
         run_recipe(tmp_path / "out", nothing, corpus.folder)
-    entry = made.run.folder("tokenizer").require(DriverPass.UNIT).files["tokenizer"]
+    entry = made.entry("tokenizer", "tokenizer")
     with pytest.raises(UserError, match="no training token survived"):
         run_recipe(tmp_path / "out", nothing | {"tokenizer": {"file": str(made.root / entry.path)}}, corpus.folder)

@@ -50,7 +50,7 @@ def test_nothing() -> None:
 
 
 def test_impossible_edges() -> None:
-    with pytest.raises(ValueError, match="not int64 of one length"):
+    with pytest.raises(ValueError, match="not int64 arrays of equal length"):
         components(np.zeros(2, np.int64), np.zeros(3, np.int64))
     with pytest.raises(ValueError, match="uint64"):
         components(np.zeros(2, np.uint64), np.zeros(2, np.int64))

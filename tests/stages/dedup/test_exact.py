@@ -38,10 +38,8 @@ def test_the_obvious_survivors_in_any_order_and_chunks(
     drops, statistics = exact_drops(chunks, rate)
     assert drops.dtype == DROP
     assert drops.tolist() == obvious(documents)
-    assert statistics.keys == len(documents)
-    assert statistics.drops == len(drops)
     counts = [sum(other[0] == value[0] for other in documents.values()) for value in documents.values()]
-    assert statistics.suspects - statistics.false_positives == sum(count > 1 for count in counts)
+    assert sum(count > 1 for count in counts) <= statistics.suspects <= statistics.keys == len(documents)
 
 
 def test_false_positives_cost_no_document() -> None:
@@ -50,16 +48,13 @@ def test_false_positives_cost_no_document() -> None:
     keys["hash_hi"], keys["hash_lo"] = rng.integers(0, 1 << 64, (2, len(keys)), dtype=np.uint64)
     keys["doc_id"] = np.arange(len(keys))
     drops, statistics = exact_drops([keys], false_positive_rate=0.9)
-    assert statistics.false_positives > 1_000
-    assert statistics.suspects == statistics.false_positives
+    assert statistics.suspects > 1_000
     assert len(drops) == 0
 
 
 def test_a_key_met_twice_is_no_duplicate_of_itself() -> None:
     keys = np.array([(1, 2, 0, 7), (1, 2, 0, 9)], EXACT_KEY)
-    drops, statistics = exact_drops([keys, keys])
-    assert drops.tolist() == [(9, 7)]
-    assert statistics.drops == 1
+    assert exact_drops([keys, keys])[0].tolist() == [(9, 7)]
 
 
 def test_halves_count_both() -> None:

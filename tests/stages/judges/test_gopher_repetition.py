@@ -86,6 +86,11 @@ def test_one_sentence_over_and_over_is_dropped_and_prose_is_not(documents: Batch
     assert reason(documents, numbered(0, 300))[0] is None
 
 
+def test_a_phrase_is_the_same_in_any_case_and_between_any_signs(documents: Batches) -> None:
+    names = "".join(f'(Los Angeles {n}), "LOS ANGELES" {n + 50}; ' for n in range(10))
+    assert reason(documents, numbered(0, 40) + names)[0] == "top_2gram_chars"
+
+
 def test_time_is_linear_in_hostile_text(documents: Batches) -> None:
     # Every n-gram equal: quadratic probing or counting would take minutes.
     assert reason(documents, "a " * 2_000_000)[0] == "top_2gram_chars"
@@ -100,5 +105,6 @@ def test_prose_passes_and_loops_of_a_language_model_do_not(documents: Batches, s
     prose = [row["text"] for row in read("text/wiki/xquad_contexts.jsonl.zst")]
     loops = [row["text"] for row in read("junk/gpt3_samples.jsonl.zst") if str(row["temperature"]) == "0.0"]
     kept = GopherRepetition().judge(documents(len(prose), text=prose)).codes == KEPT
-    assert np.mean(kept) > 0.99
+    # Of 2,520 paragraphs 40 are dropped: a few are lists of one name with others, in each of twelve languages.
+    assert np.mean(kept) > 0.98
     assert (GopherRepetition().judge(documents(len(loops), text=loops)).codes != KEPT).all()

@@ -95,7 +95,7 @@ def test_the_default_model_is_found_without_importing_its_carrier(monkeypatch: p
         Language().files()
 
 
-def test_a_missing_or_broken_model_is_the_users_to_mend(tmp_path: Path, documents: Batches) -> None:
+def test_a_missing_or_broken_model_is_the_users_to_fix(tmp_path: Path, documents: Batches) -> None:
     with pytest.raises(UserError, match="no language model at"):
         Language(model=str(tmp_path / "absent.bin"), min_chars=0).judge(documents(1, text=["x"]))
     cut = tmp_path / "cut.ftz"

@@ -117,7 +117,7 @@ def test_refuses_limits_that_cannot_be_meant(model: str, parameters: dict[str, A
         Perplexity(models={"en": model}, **parameters)
 
 
-def test_a_missing_or_broken_model_is_the_users_to_mend(documents: Batches, tmp_path: Path) -> None:
+def test_a_missing_or_broken_model_is_the_users_to_fix(documents: Batches, tmp_path: Path) -> None:
     broken = tmp_path / "broken.arpa"
     broken.write_text(ARPA.replace("ngram 2=3", "ngram 2=4"))
     for path, message in ((tmp_path / "absent", "no language model at"), (broken, "KenLM cannot read")):

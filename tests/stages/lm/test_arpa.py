@@ -67,5 +67,5 @@ def test_bytes_that_were_no_utf8_go_out_as_they_came() -> None:
 
 @pytest.mark.parametrize("bad", [0.1, float("nan"), float("-inf")])
 def test_what_is_no_log_probability_is_refused(bad: float) -> None:
-    with pytest.raises(ValueError, match="no place in an ARPA file"):
+    with pytest.raises(ValueError, match="cannot be written to an ARPA file"):
         written(["a"], [table([[0]], [bad], None)])

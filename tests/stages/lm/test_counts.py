@@ -42,8 +42,8 @@ def test_counts_every_window(lines: list[str], order: int) -> None:
     counts = count_ngrams(lines, order)
     assert as_dict(counts) == windows(lines, order)
     split = [word for line in lines for word in line.split()]
-    assert counts.skipped == sum(word in ("<s>", "<unk>") for word in split)
-    assert (counts.sentences, counts.tokens) == (len(lines), len(split) - counts.skipped)
+    skipped = sum(word in ("<s>", "<unk>") for word in split)
+    assert (counts.sentences, counts.tokens) == (len(lines), len(split) - skipped)
     assert list(counts.words[:3]) == ["<unk>", "<s>", "</s>"]
     assert list(counts.words[3:]) == sorted(set(split) - {"<s>", "<unk>"})
     backwards = counts.ngrams[:, ::-1].tolist()

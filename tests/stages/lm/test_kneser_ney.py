@@ -172,7 +172,7 @@ def test_an_order_no_sentence_reaches_is_left_out() -> None:
 
 def test_special_words_in_the_text_are_white_space() -> None:
     assert arpa_bytes(fit(["a <s> b <unk> </s> <UNK>"], 3)) == arpa_bytes(fit(["a b"], 3))
-    assert fit(["a <s> b <unk> </s> <UNK>"], 3).skipped == 4
+    assert fit(["a <s> b <unk> </s> <UNK>"], 3).tokens == 2
 
 
 def test_an_empty_line_is_an_empty_sentence() -> None:
@@ -180,7 +180,7 @@ def test_an_empty_line_is_an_empty_sentence() -> None:
 
 
 @pytest.mark.parametrize("lines", [[], [""], ["  ", "<s> <unk>"]])
-def test_no_words_is_the_users_to_mend(lines: list[str]) -> None:
+def test_no_words_is_the_users_to_fix(lines: list[str]) -> None:
     with pytest.raises(UserError, match="no words"):
         fit(lines, 3)
 

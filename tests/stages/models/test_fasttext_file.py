@@ -5,7 +5,7 @@ from pathlib import Path
 
 import fasttext
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from stages.judges.language import default_model
@@ -50,6 +50,7 @@ def test_the_quantised_file_is_whole_and_no_part_of_it_is(tmp_path: Path) -> Non
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, len(MODEL) - 1), st.integers(1, 255))
+@example(91, 128)
 def test_damage_is_refused_or_harmless_to_the_layout(
     tmp_path_factory: pytest.TempPathFactory, at: int, by: int
 ) -> None:

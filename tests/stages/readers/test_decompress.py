@@ -8,8 +8,9 @@ import tracemalloc
 
 import pytest
 
-from stages.readers import decompress
-from stages.readers.decompress import GZIP_MAGIC, OUTPUT_BYTES, SLICE_BYTES, Stream
+from stages.readers import decompress, members
+from stages.readers.decompress import OUTPUT_BYTES, Stream
+from stages.readers.members import GZIP_MAGIC, SLICE_BYTES
 
 ONE = gzip.compress(b"a", mtime=0)
 
@@ -38,10 +39,10 @@ def test_members_are_forgotten_with_what_they_held(step: int) -> None:
 def test_members_are_known_until_they_are_consumed() -> None:
     stream = Stream(io.BytesIO(ONE * 9), "gzip")
     assert stream.ensure(9)
-    assert stream.member_at(0) == 0
+    assert stream.place() == (0, True)
     assert stream.members_within(2, 5) == [3, 4]
     stream.skip(4)
-    assert stream.member_at(4) == 4 * len(ONE)
+    assert stream.place() == (4 * len(ONE), True)
     assert stream.members_within(0, 7) == [4, 5, 6]
 
 
@@ -64,12 +65,12 @@ def test_a_search_among_false_starts_finds_the_true_one() -> None:
     assert not stream.ensure(10_000)
     assert stream.resume()
     assert stream.ensure(1)
-    assert stream.member_at(stream.offset) == len(DAMAGED) + 3 * 30_000
+    assert stream.place() == (len(DAMAGED) + 3 * 30_000, True)
 
 
 def test_a_search_among_false_starts_holds_no_more_than_some_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     # What a start costs to try is not of interest here, and slow while memory is traced.
-    monkeypatch.setattr(decompress, "_starts_with", lambda *_: False)
+    monkeypatch.setattr(members, "_starts_with", lambda *_: False)
     stream = Stream(io.BytesIO(DAMAGED + GZIP_MAGIC * 250_000), "gzip", b"A")
     assert not stream.ensure(10_000)
     tracemalloc.start()

@@ -17,6 +17,7 @@ import zstandard
 
 from shards.errors import UserError
 from stages.readers import Source, read
+from stages.readers.detect import layout_of
 
 WARC = b"WARC/1.0\r\nWARC-Type: conversion\r\nContent-Type: text/plain\r\nContent-Length: 4\r\n\r\ntext\r\n\r\n"
 JSON = b'{"text": "text"}\n'
@@ -138,3 +139,30 @@ def test_an_error_while_reading_is_not_a_property_of_the_record() -> None:
 
     with pytest.raises(OSError, match="went away"):
         list(read(Source(index=0, path="x"), lambda _: Broken(WARC * 5)))
+
+
+@pytest.mark.parametrize(
+    ("data", "path", "source_format", "layout"),
+    [
+        (JSON, "x", "auto", "lines"),
+        (b"\xef\xbb\xbf" + JSON, "x", "auto", "lines"),
+        (b"not json", "x.jsonl", "auto", "lines"),
+        (b"not json", "x", "jsonl", "lines"),
+        (b"not json", "x", "auto", None),
+        (gzip.compress(JSON), "x.jsonl.gz", "auto", None),
+        (gzip.compress(WARC), "x", "auto", "members"),
+        (gzip.compress(b"\r\n" + WARC), "x", "warc", "members"),
+        (gzip.compress(WARC), "x", "jsonl", None),
+        (gzip.compress(b"no record"), "x.warc.gz", "warc", None),
+        (zstandard.compress(WARC), "x.warc.zst", "warc", None),
+        (WARC, "x.warc", "warc", None),
+        (b"PAR1", "x", "auto", "row groups"),
+        (JSON, "x", "parquet", "row groups"),
+        (ARC, "x.jsonl", "auto", None),
+        (b"", "x.jsonl", "jsonl", None),
+    ],
+)
+def test_the_head_says_what_spans_would_consist_of(
+    data: bytes, path: str, source_format: str, layout: str | None
+) -> None:
+    assert layout_of(data, path, source_format) == layout

@@ -187,3 +187,10 @@ def test_batches_stay_below_their_size() -> None:
     batches = list(read(Source(index=0, path="x"), lambda _: io.BytesIO(data)))
     assert sum(batch.num_rows for batch in batches) == 20
     assert all(batch.nbytes <= MAX_BATCH_BYTES + 20_000 for batch in batches)
+
+
+def test_a_batch_with_more_text_than_is_copied_gives_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = packed(pa.table({"text": [None if i % 5 == 2 else f"text {i}" for i in range(300)], "url": ["u"] * 300}))
+    expected = rows(data)
+    monkeypatch.setattr(parquet, "MAX_COPIED_BYTES", 100)
+    assert rows(data) == expected

@@ -1,206 +1,140 @@
-"""The compiled kernel against the same definitions in plain Python, and what a word is, in named cases."""
+"""The one definition of a word: the kernel against plain Python, and named cases."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
+import unicodedata
+from typing import Any
 
+import numba
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.text import kernel, words
-from stages.text.stop_words import STOP_WORDS
-from stages.text.words import count_words, measure_repetition
-
-# Few words and many breaks, so that repetition and paragraphs happen; letters of every class.
-PIECES = st.sampled_from(
-    ["the ", "The", " of", "cat ", "#", "...", "…", ". ", "- ", "• x", "\n", "\n\n", " \n\t\n", "a\r\n", "中文", "学",
-     "，", "「", "かな", "ไทยคำ", "ที่", "ຄົນ", "1", "٣ ", "é ", "\u0301", "𠀀", "\u00a0", "\x00", "हिन्दी ", "x" * 40]
-)  # fmt: skip
-TEXTS = st.one_of(st.lists(PIECES, max_size=40).map("".join), st.text(max_size=60))
+from stages.text import counts, words
+from stages.text.characters import character_table
+from stages.text.counts import count_words
+from stages.text.repetition import measure_repetition
+from stages.text.shingles import batch_shingles
+from stages.text.words import ALPHABETIC_WORD, CHARACTERS, UNSPACED_WORD, cut_words, word_hashes
+from tests.stages.text.plain import TEXTS, tokens_of, words_of
 
 
-def is_in(char: str, ranges: tuple[tuple[int, int], ...]) -> bool:
-    return char.isalpha() and any(low <= ord(char) <= high for low, high in ranges)
+@numba.njit
+def _cut_all(data: Any, table: Any, room: int, hashes: Any, ends: Any, notes: Any) -> int:
+    """Cut in calls that have ``room`` for so many words each."""
+    at = count = 0
+    while at < len(data):
+        to = slice(count, count + room)
+        at, more = cut_words(data, at, len(data), table, hashes[to], ends[to], notes[to])
+        count += more
+    return count
 
 
-def kind(char: str) -> str:
-    if is_in(char, words._SINGLE_RANGES) or 0x20000 <= ord(char) < 0x40000:
-        return "single"
-    if is_in(char, words._JOINED_RANGES):
-        return "joined"
-    return "plain" if ord(char) < kernel.TABLE_SIZE and char.isalnum() else "other"
+def cut(data: bytes, room: int) -> tuple[list[int], list[int], list[int]]:
+    """Return hashes, ends and notes (all but ``TOUCHING_WORD``) of every word."""
+    size = len(data) + room + 2
+    hashes, ends, notes = np.empty(size, np.uint64), np.empty(size, np.int64), np.empty(size, np.int64)
+    count = _cut_all(np.frombuffer(data, np.uint8), character_table(), room, hashes, ends, notes)
+    notes &= ~words.TOUCHING_WORD
+    return hashes[:count].tolist(), ends[:count].tolist(), notes[:count].tolist()
 
 
-def is_letter(char: str) -> bool:
-    return kind(char) == "single" or (kind(char) != "other" and char.isalpha())
+@settings(deadline=None, max_examples=200)
+@given(st.lists(TEXTS, min_size=2, max_size=6))
+def test_hashes_stand_one_to_one_for_words(texts: list[str]) -> None:
+    names: dict[int, str] = {}
+    for text in texts:
+        hashes, expected = word_hashes(text).tolist(), words_of(text)
+        assert len(hashes) == len(expected)
+        assert all(names.setdefault(value, word) == word for value, word in zip(hashes, expected, strict=True))
+    assert len(set(names.values())) == len(names)
 
 
-def mixed(h: int) -> int:
-    mask = (1 << 64) - 1
-    h = ((h ^ (h >> 30)) * 0xBF58476D1CE4E5B9) & mask
-    h = ((h ^ (h >> 27)) * 0x94D049BB133111EB) & mask
-    return h ^ (h >> 31)
+@settings(deadline=None, max_examples=200)
+@given(TEXTS, st.integers(2, 9))
+def test_text_is_cut_in_pieces_that_leave_no_seam(text: str, room: int) -> None:
+    data = text.encode()
+    hashes, ends, notes = cut(data, room)
+    assert hashes == word_hashes(text).tolist()
+    found = [token for token in tokens_of(text) if token.kind.endswith("word")]
+    assert [note & CHARACTERS for note in notes] == [len(token.text) for token in found]
+    assert [note & UNSPACED_WORD != 0 for note in notes] == [token.kind == "unspaced word" for token in found]
+    assert [note & ALPHABETIC_WORD != 0 for note in notes] == [
+        any(character.isalpha() for character in token.text) for token in found
+    ]
+    for end, token in zip(ends, found, strict=True):
+        assert words_of(data[:end].decode())[-1] == token.text
 
 
-def cuts(last: str, char: str) -> bool:
-    if kind(char) == "single":
-        return True
-    if kind(char) == "joined":
-        return kind(last) != "joined" or mixed(ord(last) << 32 | ord(char)) % 4 == 0
-    return kind(last) in ("single", "joined")
+@settings(deadline=None, max_examples=200)
+@given(st.binary(max_size=40), st.integers(2, 9))
+def test_malformed_utf8_is_read_within_its_bounds(raw: bytes, room: int) -> None:
+    expected = word_hashes(raw.decode("utf-8", "replace")).tolist()
+    assert cut(raw, room)[0] == expected
 
 
-def split_words(line: str) -> list[str]:
-    found: list[str] = []
-    for run in line.split():
-        word, last = "", ""
-        for char in run:
-            if kind(char) != "other":
-                if last and cuts(last, char):
-                    found.append(word)
-                    word = ""
-                last = char
-            word += char
-        found.append(word)
-    return found
+@settings(deadline=None, max_examples=100)
+@given(st.text(st.sampled_from("abcXYZ_019 ,.\n\t'éÀßж"), max_size=80))
+def test_words_are_those_of_python_where_there_are_no_marks(text: str) -> None:
+    expected = re.findall(r"\w+", text.lower())
+    assert words_of(text) == expected
+    assert len(word_hashes(text)) == len(expected)
 
 
-def python_lines(text: str) -> list[list[str]]:
-    return [split_words(line) for line in text.split("\n") if line.strip()]
-
-
-def python_paragraphs(text: str) -> list[list[list[str]]]:
-    blocks = re.split(r"\n(?:[^\S\n]*\n)+", "\n" + text + "\n")
-    return [lines for block in blocks if (lines := python_lines(block))]
-
-
-def share(part: float, whole: float) -> float:
-    return part / whole if whole else 0.0
-
-
-def duplicates(items: list[str]) -> list[str]:
-    seen: set[str] = set()
-    return [item for item in items if item in seen or seen.add(item)]  # type: ignore[func-returns-value]
-
-
-def covered(text_words: list[str], positions: list[int], n: int) -> int:
-    return sum(len(text_words[i]) for i in {i + k for i in positions for k in range(n)})
-
-
-def python_measures(text: str) -> list[float]:
-    lines = [" ".join(line) for line in python_lines(text)]
-    paragraphs = ["\n".join(" ".join(line) for line in block) for block in python_paragraphs(text)]
-    flat = [word for line in python_lines(text) for word in line]
-    total = sum(map(len, flat))
-    doubled = [duplicates(lines), duplicates(paragraphs)]
-    out = [share(len(doubled[0]), len(lines)), share(len(doubled[1]), len(paragraphs))]
-    out += [share(sum(len(re.sub(r"[ \n]", "", item)) for item in items), total) for items in doubled]
-    for n in range(2, 11):
-        grams = [tuple(flat[i : i + n]) for i in range(len(flat) - n + 1)]
-        counts = Counter(grams)
-        if n <= 4:
-            best = max(counts.values(), default=0)
-            equal = [gram for gram in counts if counts[gram] == best]  # in order of first occurrence
-            top = max(equal, key=lambda gram: len("".join(gram)), default=None)
-            chosen = [i for i, gram in enumerate(grams) if gram == top] if best > 1 else []
-        else:
-            chosen = [i for i, gram in enumerate(grams) if gram in grams[:i]]
-        out.append(share(covered(flat, chosen, n), total))
-    return out
-
-
-def python_counts(text: str, stops: tuple[str, ...]) -> dict[int, int]:
-    lines = python_lines(text)
-    flat = [word for line in lines for word in line]
-    spaced = [word for word in flat if not any(kind(char) in ("single", "joined") for char in word)]
-    letters = r"[^\W_]"
-    folded = {re.sub(rf"^(?:(?!{letters}).)+|(?:(?!{letters}).)+$", "", word, flags=re.S).lower() for word in flat}
-    ends = [line[-1] for line in lines]
-    return {
-        kernel.WORDS: len(flat),
-        kernel.SPACED: len(spaced),
-        kernel.SPACED_CHARS: sum(map(len, spaced)),
-        kernel.ALPHABETIC_WORDS: sum(any(is_letter(c) for c in word) for word in flat),
-        kernel.HASHES: text.count("#"),
-        kernel.ELLIPSES: text.count("…") + text.count("..."),
-        kernel.LINES: len(lines),
-        kernel.BULLET_LINES: sum(line[0][0] in words._BULLETS for line in lines),
-        kernel.ELLIPSIS_LINES: sum(end.endswith(("...", "…")) for end in ends),
-        kernel.STOP_WORDS_FOUND: len(folded & set(stops)),
-    }
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.lists(TEXTS, max_size=6))
-def test_repetition_agrees_with_plain_python(texts: list[str]) -> None:
-    measured = measure_repetition(pa.array(texts, pa.string()))
-    expected = np.array([python_measures(text) for text in texts]).reshape(-1, kernel.REPETITION_MEASURES)
-    np.testing.assert_allclose(measured, expected, atol=1e-12)
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.lists(TEXTS, max_size=6))
-def test_counts_agree_with_plain_python(texts: list[str]) -> None:
-    counts = count_words(pa.array(texts, pa.string()), ["en"] * len(texts), STOP_WORDS)
-    for row, text in enumerate(texts):
-        expected = python_counts(text, STOP_WORDS["en"])
-        assert {column: counts[row, column] for column in expected} == expected
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.one_of(st.none(), TEXTS), min_size=1, max_size=6), st.data())
-def test_slices_and_nulls_of_a_column_are_read_in_place(texts: list[str | None], data: st.DataObject) -> None:
-    start = data.draw(st.integers(0, len(texts) - 1))
-    whole = pa.array(texts, pa.string())
-    alone = pa.array([text or "" for text in texts[start:]], pa.string())
-    np.testing.assert_array_equal(measure_repetition(whole[start:]), measure_repetition(alone))
-    languages = ["de"] * len(alone)
-    np.testing.assert_array_equal(
-        count_words(whole[start:], languages, STOP_WORDS), count_words(alone, languages, STOP_WORDS)
-    )
+@settings(deadline=None, max_examples=100)
+@given(TEXTS)
+def test_all_count_the_same_words(text: str) -> None:
+    text = unicodedata.normalize("NFC", text)
+    column, expected = pa.array([text]), words_of(text)
+    assert count_words(column, ["und"], {})[0, counts.WORDS] == len(expected)
+    assert len(batch_shingles(column, 1)[1]) == len(set(expected))
+    # Said twice over, it repeats every n-gram that it has.
+    measures = measure_repetition(pa.array([f"{text}\n{text}"]))[0]
+    assert measures[4] > 0 or len(expected) < 2
+    assert measures[12] > 0 or len(expected) < 10
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("one two,  three\tfour\u00a0five", ["one", "two,", "three", "four", "five"]),
-        ("中文，字。", ["中", "文，", "字。"]),
-        ("「中文」abc1文", ["「中", "文」", "abc1", "文"]),
+        ("one two,  three\tfour\u00a0five", ["one", "two", "three", "four", "five"]),
+        ('"The" (OF) and-or', ["the", "of", "and", "or"]),
+        ("Don't e-mail: it's 3.14!", ["don", "t", "e", "mail", "it", "s", "3", "14"]),
+        ("snake_case's www.example.com", ["snake_case", "s", "www", "example", "com"]),
+        ("| --- | *** |", []),
+        ("co\u00adoperate in\u200bside", ["cooperate", "in", "side"]),
+        ("ΟΔΟΣ İstanbul", ["οδοσ", "istanbul"]),
+        ("中文，字。", ["中", "文", "字"]),
+        ("「中文」abc1文", ["中", "文", "abc1", "文"]),
         ("2010年 2月", ["2010", "年", "2", "月"]),
         ("カタカナ", ["カ", "タ", "カ", "ナ"]),
         ("हिन्दी है", ["हिन्दी", "है"]),
         ("한국어 문장", ["한국어", "문장"]),
+        ("བོད་ཡིག", ["བོད", "ཡིག"]),
+        ("ปี๒๕๖๗ค่ะ", ["ปี", "๒๕๖๗", "ค่ะ"]),
+        ("\u0301a", ["\u0301a"]),
     ],
 )
 def test_words(text: str, expected: list[str]) -> None:
-    assert split_words(text) == expected
-    assert count_words(pa.array([text]), ["und"], {})[0, kernel.WORDS] == len(expected)
+    assert words_of(text) == expected
+    assert len(word_hashes(text)) == len(expected)
 
 
 def test_words_of_a_script_without_spaces_do_not_depend_on_what_stands_before() -> None:
     phrase = "ประเทศไทยมีประชากรมากกว่าหกสิบล้านคน"
-    alone, later = split_words(phrase), split_words("กข" + phrase)
+    alone, later = word_hashes(phrase).tolist(), word_hashes("กข" + phrase).tolist()
     assert alone[1:] == later[-len(alone) + 1 :]
     assert 2 < len(phrase) / len(alone) < 8
 
 
-def test_counts_go_on_where_words_are_no_longer_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(words, "MAX_STORED_WORDS", 10)
-    text = pa.array(["the cat sat on the mat\n" * 50])
-    counts = count_words(text, ["en"], STOP_WORDS)[0]
-    assert counts[kernel.WORDS] == 300
-    assert counts[kernel.LINES] == 50
-    assert counts[kernel.STORED_WORDS] == 10
-    np.testing.assert_array_equal(
-        measure_repetition(text), measure_repetition(pa.array(["the cat sat on the mat\nthe cat sat on"]))
-    )
+def test_a_long_word_is_one() -> None:
+    assert len(word_hashes("x" * 3_000_000)) == 1
+    assert len(cut(b"y " + b"x" * 100_000, 8)[0]) == 2
 
 
-def test_stop_words_are_found_in_any_case_and_inside_punctuation() -> None:
-    text = pa.array(['"The" (OF) and-or'])
-    assert count_words(text, ["en"], STOP_WORDS)[0, kernel.STOP_WORDS_FOUND] == 2
-    assert count_words(text, ["xx"], STOP_WORDS)[0, kernel.STOP_WORDS_FOUND] == 0
+def test_hashes_are_what_they_were() -> None:
+    # Signatures on disk are compared with those of a later crawl.
+    assert word_hashes("The cat 中").tolist() == [10780205727782671408, 17683548313994033258, 16649431018556876345]

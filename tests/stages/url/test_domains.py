@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stages.url.domains import assign
+from stages.url.domains import HostRules, assign
 
 Batches = Callable[..., pa.RecordBatch]
 
@@ -58,3 +58,28 @@ def test_agrees_with_fnmatch_one_by_one(documents: Batches, hosts: list[str | No
         return next(matching, "web")
 
     assert domains(documents, hosts, rules) == [slow(host) for host in hosts]
+
+
+PATTERNS = st.text("ab.*?[]!", min_size=1, max_size=5) | st.sampled_from(
+    ["*.a", "*.b.a", "*.", "*", "a.b", "*.a*", "*.A"]
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    hosts=st.lists(st.none() | st.text("ab.", max_size=6), max_size=6),
+    rules=st.lists(st.lists(PATTERNS, min_size=1, max_size=4), max_size=4),
+)
+def test_tables_of_hosts_and_suffixes_decide_as_patterns_do(hosts: list[str | None], rules: list[list[str]]) -> None:
+    def slow(host: str | None) -> str | None:
+        lowered = [(f"d{number}", [pattern.lower() for pattern in patterns]) for number, patterns in enumerate(rules)]
+        return next((n for n, ps in lowered if host and any(fnmatch.fnmatchcase(host, p) for p in ps)), None)
+
+    found = HostRules([(f"d{number}", patterns) for number, patterns in enumerate(rules)])
+    assert found.domains(pa.array(hosts, pa.string())).to_pylist() == [slow(host) for host in hosts]
+
+
+def test_a_host_of_thousands_of_dots_costs_no_more_than_the_longest_suffix() -> None:
+    rules = HostRules([("a", ["*.example"])])
+    hostile = "." * 2_000_000
+    assert rules.domains(pa.array([hostile, hostile + ".example"])).to_pylist() == [None, "a"]

@@ -1,0 +1,46 @@
+"""``headrace verify``: whether a run's files are still what was written."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+
+def verify(
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="Output folder of a run.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
+) -> None:
+    """Read every file of a run and compare it with what was written; exit with 1 where one differs.
+
+    A damaged file is deleted: the same 'headrace run', again, makes what it is part of anew, and nothing else.
+    """
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from pipelines.driver import judged_run, locked
+    from pipelines.inspection import integrity
+    from pipelines.inspection.terminal import clean, make_console
+
+    run, _ = judged_run(folder)
+    # What is damaged is deleted, as a run does.
+    run.store.repairs = True
+    console = make_console(stderr=True)
+    sizes = [entry.size for _, _, entry in integrity.entries(run)]
+    columns = (TextColumn("verifying"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with (
+        locked(run.workspace),
+        Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress,
+    ):
+        task = progress.add_task("", total=sum(sizes))
+        found = integrity.verify(run, lambda size: progress.advance(task, size))
+    if as_json:
+        value = {"files": len(sizes), "bytes": sum(sizes), "damaged": [vars(one) for one in found]}
+        typer.echo(json.dumps(value, indent=1, ensure_ascii=False))
+    else:
+        for one in found:
+            typer.echo(f"damaged: {clean(one.what)} (unit {one.unit} of pass {one.made_by})")
+        whole = f"{len(sizes) - len(found):,} of {len(sizes):,} files are what was written"
+        typer.echo(f"{whole}; run the same recipe again to make the others anew" if found else whole)
+    if found:
+        raise typer.Exit(1)
