@@ -217,7 +217,7 @@ class Store:
         key = (self.root, entry.path, entry.sha256)
         if key not in _checked:
             # Read twice before it is called damaged: what came over a network may have been cut short.
-            if entry.sha256 not in (_hash_of(file), _hash_of(file)):
+            if all(_hash_of(file) != entry.sha256 for _ in range(2)):
                 file.close()
                 raise self.damaged(entry.path)
             _checked.add(key)
