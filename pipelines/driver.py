@@ -138,8 +138,12 @@ def known_digests(store: Store, sources: SourceTable) -> Digests:
     Raises:
         UserError: if two splits have read one source, and not the same bytes.
     """
-    found = [small_table(marker, "sources") for marker in unfolded_markers(store, Judge.name)]
-    return Digests.load(store).merged(found, sources, store.root)
+    return _with_digests(store, sources, unfolded_markers(store, Judge.name))
+
+
+def _with_digests(store: Store, sources: SourceTable, markers: Iterable[pa.Table]) -> Digests:
+    """Return the saved digests, and those in tables of the judges' markers."""
+    return Digests.load(store).merged((small_table(table, "sources") for table in markers), sources, store.root)
 
 
 def make(work: Pass, run: Run, runner: LocalRunner | BeamRunner, reporter: Reporter) -> bool:
@@ -178,8 +182,7 @@ def make(work: Pass, run: Run, runner: LocalRunner | BeamRunner, reporter: Repor
 
 def _keep_digests(run: Run, parts: Iterable[pa.Table]) -> None:
     """Save the digests of all sources that were judged. Before the manifest is there: a kill must not lose them."""
-    found = (small_table(part, "sources") for part in parts)
-    Digests.load(run.store).merged(found, run.plan.sources, run.root).save(run.store)
+    _with_digests(run.store, run.plan.sources, parts).save(run.store)
 
 
 def elapsed(store: Store) -> dict[str, float]:

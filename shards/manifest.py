@@ -170,16 +170,18 @@ class PassFolder:
         sizes = self._sizes()
         index = self._index()
         rows: dict[str, tuple[pa.Table, int]] = {}
+        tables: dict[str, pa.Table] = {}
         for folder in ("manifest", "markers"):
             for path in [path for path in sizes if path.startswith(f"{self.name}/{folder}/") and self._unit_of(path)]:
                 if (table := self._read(path)) is None:
                     del sizes[path]
                 else:
+                    tables[path] = table
                     rows |= self._whole(table, sizes)
         named = {path for part in index or () for path in (part.path, _copy_of(part.path))}
         if index is None or not named <= sizes.keys():
             return Survey(rows, None, frozenset(sizes))
-        units = Manifest(self.store, self.name, index).units
+        units = tuple(unit for part in index for unit in tables[part.path].column("unit").to_pylist())
         return Survey(rows, units, frozenset(sizes), frozenset({self.index_path, *named}))
 
     def _sizes(self) -> dict[str, int]:
