@@ -6,10 +6,9 @@ level as in Radford et al. 2019). Unigram training differs between two runs, so 
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,25 +22,20 @@ from stages.models.cache import load_once
 
 BYTE_SYMBOLS = 256
 
+Train = Callable[[Iterable[str], int], str]
+"""Fits a tokeniser on texts, with so many tokens at most, and returns its ``tokenizer.json`` text."""
+
 
 def fit_bpe(texts: Iterable[str], vocab_size: int, end_of_text: str) -> str:
     """Fit a byte-level BPE and return its ``tokenizer.json`` text.
 
-    ``end_of_text`` becomes the last token. A small corpus may give fewer tokens than ``vocab_size``. Texts on which the
-    library fails are left out. They are found by reading ``texts`` again, so they are an error where that is an
-    iterator, which can be read only once.
+    ``end_of_text`` becomes the last token. A small corpus may give fewer tokens than ``vocab_size``.
 
     Raises:
         UserError: if ``end_of_text`` is a token that the texts themselves give.
+        BaseException: whatever the library raises, panics included; ``untrainable`` finds the texts to blame.
     """
-    try:
-        tokenizer = _trained(texts, vocab_size)
-    except failing.NOT_OF_A_DOCUMENT:
-        raise
-    except BaseException:
-        if isinstance(texts, Iterator):
-            raise
-        tokenizer = _trained(_without_failing(texts), vocab_size)
+    tokenizer = _trained(texts, vocab_size)
     if tokenizer.token_to_id(end_of_text) is not None:
         raise UserError(
             f"{end_of_text!r} is an ordinary token of these texts, so it cannot end them",
@@ -68,14 +62,31 @@ def _trained(texts: Iterable[str], vocab_size: int) -> Any:
     return tokenizer
 
 
-def _without_failing(texts: Iterable[str]) -> Iterable[str]:
-    """Yield the texts that can be cut into words, which is all that training does to a single text."""
-    from tokenizers import pre_tokenizers
+def untrainable(texts: list[str], train: Train) -> dict[int, Failure]:
+    """Return the texts on which training fails, by position, and why.
 
-    words = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    for text in texts:
-        if failing.error_of(functools.partial(words.pre_tokenize_str, text)) is None:
-            yield text
+    They are trained on without merging, since all that training does to a single text is to count its words.
+
+    Raises:
+        BaseException: an error that is of no text: one that a plain word causes as well, or the machine.
+    """
+    if not texts:
+        return {}
+
+    def train_on(rows: range) -> None:
+        failing.call_again(unmerged, texts[rows.start : rows.stop])
+
+    def unmerged(chosen: list[str]) -> None:
+        train(chosen, BYTE_SYMBOLS + 1)
+
+    def failure_of(error: BaseException) -> Failure | None:
+        if isinstance(error, failing.NOT_OF_A_DOCUMENT):
+            return None
+        broken = failing.error_of(lambda: unmerged(["word"]))
+        return None if type(error) is broken else Failure.of(error)
+
+    pieces = failing.settle(range(len(texts)), train_on, failure_of)
+    return {rows.start: found for rows, found in pieces if isinstance(found, Failure)}
 
 
 class Encoded(NamedTuple):

@@ -24,7 +24,7 @@ from typing import IO, Any, Final, cast
 
 import pyarrow as pa
 
-from shards.errors import UserError
+from shards.errors import IncompleteError, UserError
 from stages.failing import STAGE_ERROR, Failure
 
 Call = Callable[[Any, pa.RecordBatch | None], Iterator[pa.RecordBatch]]
@@ -183,15 +183,17 @@ def _decoded(data: bytes) -> pa.RecordBatch:
 
 def _described(error: BaseException) -> dict[str, Any]:
     if isinstance(error, UserError):
-        return {"kind": "user", "what": error.what, "place": error.place, "remedy": error.remedy}
+        kind = "incomplete" if isinstance(error, IncompleteError) else "user"
+        return {"kind": kind, "what": error.what, "place": error.place, "remedy": error.remedy}
     if isinstance(error, OSError):
         return {"kind": "os", "errno": error.errno, "what": error.strerror or str(error), "file": str(error.filename)}
     return {"kind": "other", "what": Failure.of(error).detail}
 
 
 def _error(said: dict[str, Any]) -> Exception:
-    if said["kind"] == "user":
-        return UserError(said["what"], place=said["place"], remedy=said["remedy"])
+    if said["kind"] in ("user", "incomplete"):
+        kind = IncompleteError if said["kind"] == "incomplete" else UserError
+        return kind(said["what"], place=said["place"], remedy=said["remedy"])
     if said["kind"] == "os":
         return OSError(said["what"]) if said["errno"] is None else OSError(said["errno"], said["what"], said["file"])
     return CallError(said["what"])

@@ -73,7 +73,7 @@ def isolated_judge(stage: Stage, batch: pa.RecordBatch) -> Verdict:
     def judge_harmless() -> None:
         list(_child.call(_judge, stage, failing.harmless(batch.schema)))
 
-    return base.joined(stage, batch, _settled(batch.num_rows, judge, judge_harmless, stage.name))
+    return base.joined(stage, batch, settled(batch.num_rows, judge, judge_harmless, stage.name))
 
 
 def encode(path: str, batch: pa.RecordBatch) -> Encoded:
@@ -105,7 +105,7 @@ def isolated_encode(path: str, texts: pa.Array) -> Encoded:
     def encode_rows(rows: range) -> Encoded:
         return ask(texts.slice(rows.start, len(rows)))
 
-    return joined_tokens(_settled(len(texts), encode_rows, lambda: ask(pa.array(["word"])), path))
+    return joined_tokens(settled(len(texts), encode_rows, lambda: ask(pa.array(["word"])), path))
 
 
 def read(
@@ -174,7 +174,7 @@ class _Place:
         return batch.set_column(where, DOCUMENT.field(where), pa.array([True]))
 
 
-def _settled(
+def settled(
     rows: int, call: Callable[[range], T], call_harmless: Callable[[], object], name: str
 ) -> list[tuple[range, T | Failure]]:
     """Settle rows by calls of the child. A row on which it dies has failed, if it does not die on a harmless one."""

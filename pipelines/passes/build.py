@@ -115,6 +115,7 @@ def _writing(workspace: Workspace, judge: Pass, drops: Pass, domains: Labelling)
         drops.output("clusters"),
         left,
         fit.output("tokenizer"),
+        fit.output("unfit"),
         domains,
         end_of_text,
         recipe.shards.target_bytes,

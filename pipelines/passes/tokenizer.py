@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 import pyarrow as pa
 
 from pipelines.beam.base import ALL, DriverPass, Inputs, NothingLeftError
 from pipelines.beam.work_list import Output
-from pipelines.passes.keys import is_in
-from pipelines.tables import read_batches, read_table
+from pipelines.passes.fit_tokenizer import UNFIT, Sample, fit
+from pipelines.tables import publish_table
 from pipelines.workspace import Job, Workspace
 from shards.errors import UserError
 from shards.store import FileEntry, Store, hash_file
-from stages.text.hashing import below_share, splitmix64
 from stages.tokenizer import Encoder, fit_bpe, load_encoder
-
-
-def survivors(store: Store, documents: FileEntry, drops: FileEntry) -> Iterator[pa.RecordBatch]:
-    """Yield the documents of a split that nothing dropped, batch by batch, in doc_id order."""
-    gone = read_table(store, drops, ["doc_id"]).column("doc_id").to_numpy()
-    for batch in read_batches(store, documents):
-        yield batch.filter(pa.array(~is_in(batch.column("doc_id").to_numpy(), gone)))
 
 
 @dataclass(frozen=True)
@@ -34,6 +24,7 @@ class CopyTokenizer(DriverPass):
     """The tokeniser that the recipe names, as a published ``tokenizer.json``."""
 
     name: ClassVar[str] = "tokenizer"
+    version: ClassVar[int] = 2
 
     path: str
     end_of_text: str
@@ -44,14 +35,15 @@ class CopyTokenizer(DriverPass):
 
     def work(self, job: Job, inputs: Inputs) -> None:
         """Copy it."""
-        _publish(job, Path(self.path).read_bytes().decode("utf-8"), self.end_of_text)
+        _publish(job, Path(self.path).read_bytes().decode("utf-8"), self.end_of_text, UNFIT.empty_table())
 
 
 @dataclass(frozen=True)
 class FitTokenizer(DriverPass):
-    """A tokeniser fitted on a sample of survivors, as a published ``tokenizer.json``."""
+    """A tokeniser fitted on a sample of survivors, as a published ``tokenizer.json``, and what had to be left out."""
 
     name: ClassVar[str] = "tokenizer"
+    version: ClassVar[int] = 2
 
     documents: Output
     drops: Output
@@ -63,43 +55,33 @@ class FitTokenizer(DriverPass):
 
     def work(self, job: Job, inputs: Inputs) -> None:
         """Fit it."""
-        _publish(job, fit_bpe(self._sample(job.store, inputs), self.vocab_size, self.end_of_text), self.end_of_text)
+        train = functools.partial(fit_bpe, end_of_text=self.end_of_text)
+        text, unfit = fit(self.sample(job.root, inputs), train, self.vocab_size)
+        _publish(job, text, self.end_of_text, unfit)
 
-    def _sample(self, store: Store, inputs: Inputs) -> _Sample:
+    def sample(self, root: str, inputs: Inputs) -> Sample:
+        """Return the sample of survivors that it is fitted on.
+
+        Raises:
+            NothingLeftError: if nothing survived.
+        """
         total = sum(inputs.statistics(self.survivor_bytes).values())
         if total == 0:
             raise NothingLeftError("no document survived, so there is nothing to fit a tokeniser on")
         drops = inputs.files(self.drops)
         splits = [(documents, drops[split]) for split, documents in inputs.files(self.documents).items()]
-        return _Sample(store, splits, min(1.0, self.sample_bytes / total), self.seed)
+        return Sample(root, splits, min(1.0, self.sample_bytes / total), self.seed)
 
 
-@dataclass(frozen=True)
-class _Sample:
-    """A share of the survivors' texts, chosen by hash of doc_id: the same texts each time that it is iterated over."""
-
-    store: Store
-    splits: Sequence[tuple[FileEntry, FileEntry]]
-    share: float
-    seed: int
-
-    def __iter__(self) -> Iterator[str]:
-        for documents, drops in self.splits:
-            for batch in survivors(self.store, documents, drops):
-                keys = batch.column("doc_id").to_numpy().astype(np.uint64) ^ np.uint64(self.seed)
-                # Mixed twice: a run's own sample keeps low hashes, of which this is to be a share once more.
-                chosen = below_share(splitmix64(splitmix64(keys)), self.share)
-                yield from batch.column("text").filter(pa.array(chosen)).to_pylist()
-
-
-def _publish(job: Job, text: str, end_of_text: str) -> None:
+def _publish(job: Job, text: str, end_of_text: str, unfit: pa.Table) -> None:
     with job.store.scratch() as scratch:
         path = scratch / "tokenizer.json"
         path.write_bytes(text.encode("utf-8"))
         # What is no tokeniser, or has no end of text, is refused before it is published.
         Encoder(str(path)).token_id(end_of_text, "recipe, key tokenizer.end_of_text")
         entry = job.store.publish(path, "tokenizer", "tokenizer", 1)
-    job.commit(ALL, {"tokenizer": entry})
+    unfit_entry = publish_table(job.store, unfit, "tokenizer", "unfit")
+    job.commit(ALL, {"tokenizer": entry, "unfit": unfit_entry})
 
 
 def tokenizer_path(workspace: Workspace) -> str:

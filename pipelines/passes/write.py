@@ -25,16 +25,18 @@ from pipelines.beam.dofn import Step
 from pipelines.beam.isolation import encode, isolate
 from pipelines.beam.units import UnitSink, UnitWriter, numbered
 from pipelines.beam.work_list import Output, Unit
+from pipelines.passes.fit_tokenizer import survivors
 from pipelines.passes.keys import is_in
-from pipelines.passes.tokenizer import encoder_of, survivors
+from pipelines.passes.tokenizer import encoder_of
 from pipelines.planning.labels import Labelling
-from pipelines.tables import one_array, read_table
+from pipelines.tables import one_array, read_table, shared_table
 from pipelines.workspace import Job
 from shards.catalog import CATALOG_NAME, ShardEntry
 from shards.schema import SCHEMA_VERSION
 from shards.sealed import digest_of
 from shards.store import FileEntry
 from shards.writer import ShardWriter
+from stages.failing import Failure
 from stages.text.hashing import below_share, splitmix64
 
 SHARDS = "shards"
@@ -65,6 +67,7 @@ class Write(BeamPass):
         clusters: near-duplicates among the survivors, by split.
         survivor_bytes: text that is left, by split.
         tokenizer: the run's tokeniser.
+        unfit: documents on which it could not be fitted. They have failed already, and are not encoded.
         labels: the domains, which are joined from the plan.
         end_of_text: the token that ends a document.
         target_bytes: a shard's size.
@@ -85,6 +88,7 @@ class Write(BeamPass):
     clusters: Output
     survivor_bytes: Output
     tokenizer: Output
+    unfit: Output
     labels: Labelling
     end_of_text: str
     target_bytes: int
@@ -132,14 +136,14 @@ class Write(BeamPass):
 
     def builder(self, job: Job, inputs: Inputs, pending: Sequence[str]) -> Builder:
         """Read, tokenise, write."""
-        return functools.partial(_add_writing, self, job, inputs.file(self.tokenizer))
+        return functools.partial(_add_writing, self, job, inputs.file(self.tokenizer), inputs.file(self.unfit))
 
 
-def _add_writing(work: Write, job: Job, tokenizer: FileEntry, groups: Any) -> None:
+def _add_writing(work: Write, job: Job, tokenizer: FileEntry, unfit: FileEntry, groups: Any) -> None:
     _ = (
         groups
         | "read" >> beam.ParDo(_ReadSurvivors(work, job)).with_output_types(pa.RecordBatch)
-        | "tokenise" >> beam.ParDo(_Tokenise(job, tokenizer)).with_output_types(pa.RecordBatch)
+        | "tokenise" >> beam.ParDo(_Tokenise(job, tokenizer, unfit)).with_output_types(pa.RecordBatch)
         | "write" >> beam.ParDo(_WriteShards(work, job, tokenizer))
     )
 
@@ -205,18 +209,34 @@ def _hash_words(hashes: pa.Array) -> npt.NDArray[np.uint64]:
 
 
 class _Tokenise(Step):
-    def __init__(self, job: Job, tokenizer: FileEntry) -> None:
-        self._job, self._tokenizer = job, tokenizer
+    def __init__(self, job: Job, tokenizer: FileEntry, unfit: FileEntry) -> None:
+        self._job, self._tokenizer, self._unfit = job, tokenizer, unfit
 
     def work(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        batch, known = without_unfit(batch, shared_table(self._job.root, self._unfit))
         encoded = encode(str(self._job.store.local_copy(self._tokenizer)), batch)
         tokens = pa.LargeListArray.from_arrays(pa.array(encoded.offsets), pa.array(encoded.values))
         batch = batch.drop_columns(["text"]).append_column(TOKENS, tokens)
-        failures = [encoded.failures.get(row) for row in range(batch.num_rows)] if encoded.failures else []
+        failures = encoded.failures | known
+        rows = [failures.get(row) for row in range(batch.num_rows)] if failures else []
         for name in (REASON, DETAIL):
-            said = [failure and getattr(failure, name) for failure in failures] or [None] * batch.num_rows
+            said = [failure and getattr(failure, name) for failure in rows] or [None] * batch.num_rows
             batch = batch.append_column(name, pa.array(said, pa.string()))
         yield batch
+
+
+def without_unfit(batch: pa.RecordBatch, unfit: pa.Table) -> tuple[pa.RecordBatch, dict[int, Failure]]:
+    """Return a batch without the texts of documents that have failed in the fit, and their failures by row."""
+    if not unfit.num_rows:
+        return batch, {}
+    place = pc.index_in(batch.column("doc_id"), value_set=one_array(unfit.column("doc_id")))
+    known = {
+        row: Failure(unfit.column(REASON)[at].as_py(), unfit.column(DETAIL)[at].as_py())
+        for row, at in enumerate(place.to_pylist())
+        if at is not None
+    }
+    texts = pc.if_else(pc.is_valid(place), "", batch.column("text"))
+    return batch.set_column(batch.schema.get_field_index("text"), "text", texts), known
 
 
 class _WriteShards(UnitWriter):

@@ -42,6 +42,7 @@ READ_BY_PASSES: dict[str, tuple[str, ...]] = {
     "drops/drops": ("tokenizer", "write"),
     "drops/clusters": ("write",),
     "tokenizer/tokenizer": ("write", "catalog"),
+    "tokenizer/unfit": ("write",),
 }
 """Every kind of file that a pass reads, with the passes that read it."""
 READ_BY_PEOPLE: dict[str, Callable[[Any], Any]] = {

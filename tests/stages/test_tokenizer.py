@@ -6,7 +6,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from shards.errors import UserError
 from stages import failing
 from stages.failing import STAGE_ERROR, Failure
-from stages.tokenizer import BYTE_SYMBOLS, Encoded, Encoder, fit_bpe, joined_tokens, load_encoder
+from stages.tokenizer import BYTE_SYMBOLS, Encoded, Encoder, fit_bpe, joined_tokens, load_encoder, untrainable
 
 END = "<|endoftext|>"
 VOCABULARY = 340
@@ -252,27 +252,23 @@ def test_a_tokenizer_that_encodes_nothing_is_an_error_of_its_own(tmp_path: Path)
         encoder.encode(["mill", "race"])
 
 
-class Again:
-    """Texts that can be read any number of times."""
-
-    def __init__(self, *texts: str) -> None:
-        self.texts, self.times = texts, 0
-
-    def __iter__(self) -> Iterator[str]:
-        self.times += 1
-        return iter(self.texts)
+def train(texts: Iterable[str], vocab_size: int) -> str:
+    return fit_bpe(texts, vocab_size, END)
 
 
-def test_a_text_that_fails_is_left_out_of_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Again(*TEXTS)
-    expected = json.loads(fit_bpe(whole, VOCABULARY, END))["model"]
-    assert whole.times == 1
-    texts = Again(*TEXTS[:50], "\ud800", *TEXTS[50:])
-    assert json.loads(fit_bpe(texts, VOCABULARY, END))["model"] == expected
-    assert texts.times == 2
-    with pytest.raises(UnicodeEncodeError):
-        fit_bpe(iter(texts), VOCABULARY, END)
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.sampled_from(["the mill", "a mill", "", "\ud800"]), max_size=40))
+def test_texts_that_fail_in_training_are_found_and_no_others(texts: list[str]) -> None:
+    found = untrainable(texts, train)
+    assert list(found) == [row for row, text in enumerate(texts) if text == "\ud800"]
+    assert all(failure.detail.startswith("UnicodeEncodeError: ") for failure in found.values())
+    fit_bpe([text for row, text in enumerate(texts) if row not in found], VOCABULARY, END)
+    if found:
+        with pytest.raises(UnicodeEncodeError):
+            fit_bpe(texts, VOCABULARY, END)
 
+
+def test_texts_that_panic_in_training_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     panicking = split_by(BACKTRACKING)
 
     class Panicking:
@@ -284,20 +280,31 @@ def test_a_text_that_fails_is_left_out_of_the_fit(monkeypatch: pytest.MonkeyPatc
             return panicking
 
     monkeypatch.setattr(pre_tokenizers, "ByteLevel", Panicking)
-    assert fit_bpe(Again("the mill", GUILTY, "a mill"), 300, END) == fit_bpe(["the mill", "a mill"], 300, END)
+    assert untrainable(["the mill", GUILTY, "a mill"], train) == {1: PANIC}
 
 
 @pytest.mark.parametrize("error", [UserError("no document"), FileNotFoundError("gone"), KeyboardInterrupt()])
 def test_what_ends_the_sample_ends_the_fit(error: BaseException) -> None:
-    class Ending(Again):
-        def __iter__(self) -> Iterator[str]:
-            yield from super().__iter__()
-            raise error
+    def ending() -> Iterator[str]:
+        yield "the mill"
+        raise error
 
-    texts = Ending("the mill")
+    def failing_train(texts: Iterable[str], vocab_size: int) -> str:
+        raise error
+
     with pytest.raises(type(error)):
-        fit_bpe(texts, 300, END)
-    assert texts.times == 1
+        fit_bpe(ending(), 300, END)
+    with pytest.raises(type(error)):
+        untrainable(["the mill"], failing_train)
+
+
+def test_training_that_fails_on_any_text_blames_none() -> None:
+    def broken(texts: Iterable[str], vocab_size: int) -> str:
+        raise LookupError("no model")
+
+    with pytest.raises(LookupError):
+        untrainable(["the mill", "a mill"], broken)
+    assert untrainable([], broken) == {}
 
 
 def test_joined_tokens_lie_one_behind_the_other() -> None:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -325,3 +327,10 @@ def test_the_peak_is_of_the_unit_where_the_system_lets_it_be(tmp_path: Path) -> 
         assert small["peak_bytes"] <= large["peak_bytes"] - (128 << 20)
     with patch.object(meter, "_reset_peak", return_value=False):
         assert not peak(0)["is_peak_of_unit"]
+
+
+def test_the_time_of_children_that_have_ended_is_the_process_s() -> None:
+    before = Clock().process_ns()
+    spin = "import time\nwhile time.process_time() < 0.3: pass"
+    subprocess.run([sys.executable, "-S", "-c", spin], check=True)
+    assert Clock().process_ns() - before >= 0.3e9

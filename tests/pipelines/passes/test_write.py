@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from pipelines.beam.base import Inputs
-from pipelines.passes.write import held_out_mask
+from pipelines.beam.isolation import is_isolated, isolate
+from pipelines.passes.write import held_out_mask, without_unfit
 from pipelines.run import Run
 from shards.catalog import SUBSETS
 from shards.errors import UserError
 from shards.reader import ShardSet
 from shards.schema import split_doc_id
 from shards.store import Store
+from stages.failing import Failure
 from tests.shards.small_shards import tokens_of
 
 
@@ -205,3 +207,14 @@ def test_no_survivor_is_a_clear_error(made: Any, corpus: Any, run_recipe: Any, t
     entry = made.entry("tokenizer", "tokenizer")
     with pytest.raises(UserError, match="no training token survived"):
         run_recipe(tmp_path / "out", nothing | {"tokenizer": {"file": str(made.root / entry.path)}}, corpus.folder)
+
+
+def test_documents_that_failed_in_the_fit_have_no_text_to_encode() -> None:
+    unfit = pa.table({"doc_id": pa.array([2, 9], pa.int64()), "reason": ["killed_process"] * 2, "detail": ["a", "b"]})
+    batch = pa.record_batch({"doc_id": pa.array([1, 2, 3], pa.int64()), "text": ["x", "y", "z"]})
+    (batch,) = isolate(iter([batch]))
+    found, failures = without_unfit(batch, unfit)
+    assert found.to_pydict() == {"doc_id": [1, 2, 3], "text": ["x", "", "z"]}
+    assert failures == {1: Failure("killed_process", "a")}
+    assert is_isolated(found)
+    assert without_unfit(batch, unfit.slice(0, 0)) == (batch, {})
