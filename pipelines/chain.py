@@ -13,7 +13,7 @@ import pydantic
 from pipelines.recipe import LmSettings, Recipe, StageUse, wrong_value
 from pipelines.workspace import Workspace
 from shards.errors import UserError
-from shards.store import fetch, hash_file
+from shards.files import fetch, hash_file
 from stages.base import Stage, parameters
 from stages.judges.fingerprint import Fingerprint
 from stages.judges.sample import Sample

@@ -33,11 +33,12 @@ from pipelines.run import Run
 from pipelines.workspace import RUN_FILE, Job, Workspace, describe
 from shards import lock
 from shards.errors import IncompleteError, UserError
+from shards.files import fetch
 from shards.finished import DIGESTS_FILE
 from shards.manifest import PassFolder, unfolded_markers
 from shards.marker import small_table
 from shards.sealed import digest_of, read_sealed, write_sealed
-from shards.store import Store, fetch
+from shards.store import Store
 from stages.readers import cut
 
 TIMINGS_FILE = "timings.json"
@@ -233,18 +234,6 @@ def _sweep(store: Store, wanted: Collection[str]) -> None:
             paths += [path for path in kind.files if store.exists(path)]
             for path in paths:
                 store.delete(path)
-
-
-def finished_run(root: str) -> Run:
-    """Return the run of a folder whose passes are all finished, to read from.
-
-    Raises:
-        UserError: if there is no run, or it is not finished.
-    """
-    run, is_finished = judged_run(root)
-    if not is_finished:
-        raise _unfinished(root)
-    return run
 
 
 def judged_run(root: str) -> tuple[Run, bool]:

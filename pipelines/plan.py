@@ -69,20 +69,6 @@ class Plan:
         """The splits by name."""
         return _ByName(self.splits)
 
-    @property
-    def missing(self) -> list[str]:
-        """Sources that an earlier run read and that are gone, and what the recipe names without finding it, sorted."""
-        return self._left_out(discover.MISSING)
-
-    @property
-    def dangling(self) -> list[str]:
-        """Links that lead nowhere, sorted."""
-        return self._left_out(discover.DANGLING)
-
-    def _left_out(self, why: str) -> list[str]:
-        rows = self.left_out.to_pylist()
-        return [row["path"] for row in rows if row["why"] == why]
-
     def path_of(self, index: int) -> str:
         """Return the path of a source that the folder knows."""
         path: str = self.sources.column("path")[index].as_py()

@@ -36,19 +36,6 @@ class Reporter(Protocol):
         """Close the pass with a short note."""
 
 
-class Silent:
-    """Says nothing."""
-
-    def begin(self, name: str, total: int, done: int, *, is_bytes: bool) -> None:
-        """Say nothing."""
-
-    def advance(self, done: int) -> None:
-        """Say nothing."""
-
-    def end(self, note: str) -> None:
-        """Say nothing."""
-
-
 class PassProgress:
     """Progress on a console: bars where it is a terminal; otherwise a line every few seconds and one at the end.
 

@@ -49,7 +49,7 @@ class Manifest:
             IncompleteError: if a part and its copy are missing or damaged.
         """
         for part in self.parts:
-            yield from_bytes(_either(self._store, part.path))
+            yield from_bytes(self._store.read_named(part.path, _copy_of(part.path)))
 
     def markers(self) -> Iterator[Marker]:
         """Yield the units' markers, without their small tables."""
@@ -84,14 +84,6 @@ class Manifest:
                 held = marker.files[kind].sha256 if kind in marker.files else marker.statistics[kind]
                 digest.update(digest_of([marker.unit, held]).encode())
         return digest.hexdigest()
-
-
-def _either(store: Store, path: str) -> bytes:
-    """Return a part of a manifest, or its copy where the part is missing or damaged."""
-    try:
-        return store.read_named(path)
-    except IncompleteError:
-        return store.read_named(_copy_of(path))
 
 
 def _copy_of(path: str) -> str:

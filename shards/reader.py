@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from shards.catalog import SUBSETS, ShardCatalog, ShardEntry, Subset
 from shards.errors import IncompleteError, UserError
-from shards.store import hash_file
+from shards.files import hash_file
 from shards.writer import COMPANION, DOCUMENTS_FORMAT, FORMAT_KEY, TOKENS_FORMAT
 
 MAX_OPEN_SHARDS: Final = 400

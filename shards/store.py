@@ -1,7 +1,7 @@
 """Where a run's files live: one class over pyarrow's file systems, used by curation and training alike.
 
-Local folders, S3, GCS and Azure come with pyarrow; any other scheme goes through its fsspec handler. A file appears
-whole or not at all, under a name that holds its content's hash, so repeated attempts converge on one name.
+A file appears whole or not at all, under a name that holds its content's hash, so repeated attempts converge on one
+name.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import contextlib
 import hashlib
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, Final, cast
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
 from shards.errors import IncompleteError, UserError
+from shards.files import cached_copy, file_system, hash_file, with_hash
 
 SCRATCH: Final = ".scratch"
 """Folder for files not published yet; whatever a killed run leaves there is not part of any output."""
@@ -28,7 +28,6 @@ SCRATCH: Final = ".scratch"
 _HASH_CHARS: Final = 16
 _checked: set[tuple[str, str, str]] = set()
 _READ_BYTES: Final = 1 << 20
-_FRAGMENT: Final = "#sha256="
 
 
 @dataclass(frozen=True)
@@ -54,83 +53,6 @@ class FileEntry:
 def hash_in(path: str) -> str:
     """Return the part of a published file's name that holds its content's hash."""
     return PurePosixPath(path).stem.rpartition("-")[2]
-
-
-def file_system(uri: str) -> tuple[pafs.FileSystem, str]:
-    """Return (file system, path in it) of a local path or a URI.
-
-    Raises:
-        UserError: if no file system for the scheme is at hand.
-    """
-    scheme, separator, rest = uri.partition("://")
-    if not separator:
-        return pafs.LocalFileSystem(), os.path.abspath(uri)
-    try:
-        return cast(tuple[pafs.FileSystem, str], pafs.FileSystem.from_uri(uri))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        pass
-    try:
-        import fsspec
-
-        return pafs.PyFileSystem(pafs.FSSpecHandler(fsspec.filesystem(scheme))), rest
-    except (ImportError, ValueError) as error:
-        raise UserError(
-            f"no file system for {scheme}://",
-            place=uri,
-            remedy=f"Install fsspec and its handler for {scheme}, or use a local path ({error})",
-        ) from error
-
-
-def open_input(uri: str) -> BinaryIO:
-    """Open a source for reading in sequence, as bytes. The caller closes it.
-
-    Raises:
-        OSError: if it is missing or cannot be read.
-    """
-    fs, path = file_system(uri)
-    # Uncompressed always: readers look at the bytes themselves, a name's ending may lie.
-    return cast(BinaryIO, fs.open_input_file(path))
-
-
-def fetch(uri: str) -> Path:
-    """Return a local path with the content of a local path or URI: a copy is made once per machine and version.
-
-    Raises:
-        OSError: if it is missing or cannot be read.
-        IncompleteError: if the URI says what its content's hash is (``Store.checked_uri``), and it is another.
-    """
-    if "://" not in uri:
-        return Path(uri)
-    uri, _, sha256 = uri.partition(_FRAGMENT)
-    if sha256:
-        return _cached_and_checked(uri, sha256)
-    fs, path = file_system(uri)
-    info = fs.get_file_info(path)
-    version = f"{uri}\0{info.size}\0{info.mtime_ns}"
-    return _cached(uri, hashlib.sha256(version.encode()).hexdigest())
-
-
-def _cached_and_checked(uri: str, sha256: str) -> Path:
-    """Return a local copy of a URI, compared with its hash once per process."""
-    for _ in range(2):
-        copy, key = _cached(uri, sha256), ("", uri, sha256)
-        if key in _checked or hash_file(copy)[0] == sha256:
-            _checked.add(key)
-            return copy
-        # The first look may find a copy that a kill cut short.
-        copy.unlink()
-    raise IncompleteError(f"{uri} is not what was written", remedy="Run the recipe again")
-
-
-def _cached(uri: str, key: str) -> Path:
-    copy = Path(tempfile.gettempdir()) / f"headrace-{os.getuid()}" / f"{key}{PurePosixPath(uri).suffix}"
-    if copy.is_file():
-        return copy
-    copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=copy.parent, delete=False) as out, open_input(uri) as file:
-        shutil.copyfileobj(file, out, _READ_BYTES)
-    os.replace(out.name, copy)
-    return copy
 
 
 class Store:
@@ -169,7 +91,7 @@ class Store:
 
     def checked_uri(self, entry: FileEntry) -> str:
         """Return a published file's place for ``fetch``, which compares what it fetches: a local path, or a URI."""
-        return self.uri(entry.path) if self.is_local else f"{self.uri(entry.path)}{_FRAGMENT}{entry.sha256}"
+        return self.uri(entry.path) if self.is_local else with_hash(self.uri(entry.path), entry.sha256)
 
     def exists(self, path: str) -> bool:
         """Return whether a file is there."""
@@ -234,17 +156,22 @@ class Store:
             f"{path} is not what was written: its content has changed since", place=self.root, remedy=remedy
         )
 
-    def read_named(self, path: str) -> bytes:
-        """Return a whole small file whose name holds its content's hash.
+    def read_named(self, path: str, *copies: str) -> bytes:
+        """Return a whole small file whose name holds its content's hash, or the first of its copies that is whole.
 
         Raises:
-            IncompleteError: if it is missing, or its content is not what its name says.
+            IncompleteError: if none is there whose content is what its name says.
         """
-        for _ in range(2):
-            data = self.read_bytes(path)
-            if hashlib.sha256(data).hexdigest()[:_HASH_CHARS] == hash_in(path):
-                return data
-        raise self.damaged(path)
+        try:
+            for _ in range(2):
+                data = self.read_bytes(path)
+                if hashlib.sha256(data).hexdigest()[:_HASH_CHARS] == hash_in(path):
+                    return data
+            raise self.damaged(path)
+        except IncompleteError:
+            if not copies:
+                raise
+        return self.read_named(*copies)
 
     def publish_bytes(self, data: bytes, folder: str, stem: str, suffix: str, rows: int) -> FileEntry:
         """Write a small file under a name that holds its content's hash, and return its entry."""
@@ -293,7 +220,7 @@ class Store:
         self.write_bytes(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
 
     def publish(self, local: Path, folder: str, stem: str, rows: int) -> FileEntry:
-        """Move a finished local file to ``folder/{stem}-{hash}{suffix}`` and give its entry."""
+        """Move a finished local file to ``folder/{stem}-{hash}{suffix}`` and return its entry."""
         digest, size = hash_file(local)
         path = f"{folder}/{stem}-{digest[:_HASH_CHARS]}{local.suffix}"
         full = self._full(path)
@@ -317,7 +244,7 @@ class Store:
             self.open_checked(entry).close()
             return local
         try:
-            return _cached_and_checked(self.uri(entry.path), entry.sha256)
+            return cached_copy(self.uri(entry.path), entry.sha256)
         except IncompleteError:
             raise self.damaged(entry.path) from None
 
@@ -353,16 +280,6 @@ def _hash_of(file: pa.NativeFile) -> str:
     while chunk := file.read(_READ_BYTES):
         digest.update(chunk)
     return digest.hexdigest()
-
-
-def hash_file(path: Path) -> tuple[str, int]:
-    """Return (sha256 in hex, size in bytes) of a local file."""
-    digest, size = hashlib.sha256(), 0
-    with path.open("rb") as file:
-        while chunk := file.read(_READ_BYTES):
-            digest.update(chunk)
-            size += len(chunk)
-    return digest.hexdigest(), size
 
 
 def _replace(temporary: Path, final: Path) -> None:

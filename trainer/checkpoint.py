@@ -25,7 +25,8 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from shards.errors import IncompleteError
-from shards.store import Store, hash_file
+from shards.files import hash_file
+from shards.store import Store
 from shards.training import Bf16
 
 FORMAT: Final = 4

@@ -13,7 +13,7 @@ from pipelines.beam.base import Inputs, UnitPass
 from pipelines.beam.work_list import Unit
 from pipelines.workspace import Job, Workspace
 from shards.errors import UserError
-from shards.store import hash_file
+from shards.files import hash_file
 from stages.lm import kneser_ney
 from stages.lm.kneser_ney import ESTIMATOR
 from stages.lm.normalise import SCHEME, lm_lines

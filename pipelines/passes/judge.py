@@ -34,8 +34,8 @@ from pipelines.planning.watch import Watch, confirm, readings
 from pipelines.recipe import SourceSettings
 from pipelines.tables import TableFile, publish_table
 from pipelines.workspace import Job, Workspace, resolved
+from shards.files import open_input
 from shards.schema import DOCUMENT, TEXT_COLUMNS
-from shards.store import open_input
 from stages.base import Stage
 from stages.judges.perplexity import perplexity_bin
 from stages.readers import Digest, Span

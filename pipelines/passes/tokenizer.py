@@ -15,7 +15,8 @@ from pipelines.passes.fit_tokenizer import UNFIT, Sample, fit
 from pipelines.tables import publish_table
 from pipelines.workspace import Job, Workspace
 from shards.errors import UserError
-from shards.store import FileEntry, Store, hash_file
+from shards.files import hash_file
+from shards.store import FileEntry, Store
 from stages.tokenizer import Encoder, fit_bpe, load_encoder
 
 

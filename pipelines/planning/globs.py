@@ -15,7 +15,7 @@ import pyarrow.fs as pafs
 
 from pipelines.planning.places import DECODED, encoded, is_uri, sibling_and_key, spelled
 from pipelines.planning.probe import Glance
-from shards.store import file_system
+from shards.files import file_system
 
 
 def as_local(pattern: str) -> str | None:

@@ -10,7 +10,7 @@ from typing import BinaryIO, Final, cast
 import pyarrow as pa
 
 from shards.errors import UserError
-from shards.store import open_input
+from shards.files import open_input
 from stages.readers.detect import compression_of
 
 MAX_LINE_BYTES: Final = 32 << 10

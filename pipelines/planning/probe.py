@@ -13,7 +13,7 @@ import xxhash
 
 from pipelines.planning.places import is_uri
 from shards.errors import UserError
-from shards.store import file_system, open_input
+from shards.files import file_system, open_input
 
 PROBE_BYTES: Final = 64 << 10
 UNKNOWN: Final = -1

@@ -21,7 +21,7 @@ from pipelines.planning.seen import Seen
 from pipelines.planning.sources import MAX_SOURCES, SOURCES, KnownFiles, SourceTable, checksums_as_array, unlike
 from pipelines.workspace import Workspace
 from shards.errors import UserError
-from shards.store import open_input
+from shards.files import open_input
 from stages.readers.base import OpenInput
 
 _NAMED: Final = 3

@@ -49,16 +49,15 @@ def read_parts(store: Store, entries: Sequence[Mapping[str, Any]], schema: pa.Sc
     Raises:
         IncompleteError: if a part and its copy, where it has one, are not what was written.
     """
-    tables = [from_bytes(_content(store, FileEntry(**entry))) for entry in entries]
+    tables = [from_bytes(_content(store, entry["path"])) for entry in entries]
     return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
-def _content(store: Store, entry: FileEntry) -> bytes:
-    for path in (entry.path, copy_of(entry.path)):
-        data = store.read_bytes(path) if store.exists(path) else b""
-        if hashlib.sha256(data).hexdigest() == entry.sha256:
-            return data
-    raise _damaged(store, entry.path)
+def _content(store: Store, path: str) -> bytes:
+    try:
+        return store.read_named(path, copy_of(path))
+    except IncompleteError as error:
+        raise _damaged(store, path) from error
 
 
 def copy_of(path: str) -> str:

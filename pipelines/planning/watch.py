@@ -19,7 +19,7 @@ from pipelines.planning.digests import DIGESTS
 from pipelines.planning.probe import Glance, changed, glance, probe_checksum, probe_of, span_digest
 from pipelines.planning.sources import PlannedSource
 from shards.errors import UserError
-from shards.store import open_input
+from shards.files import open_input
 
 READINGS: Final = pa.schema([*DIGESTS, *(pa.field(name, pa.int64(), nullable=False) for name in Glance._fields)])
 """A row for each source of a split: its digest, and what the file system said of it when it was opened."""
@@ -39,7 +39,7 @@ class Watch:
         self._glance: Glance | None = None
 
     def open_input(self, path: str) -> BinaryIO:
-        """Open the source for a reader, as ``shards.store.open_input`` does.
+        """Open the source for a reader, as ``shards.files.open_input`` does.
 
         Raises:
             UserError: if it is not the file that was planned.

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pydantic
 
 from shards.errors import UserError
+from shards.files import fetch
 from shards.schema import UNKNOWN_LANGUAGE
-from shards.store import fetch
 from stages.base import Verdict, first_failing, stage, text_of
 from stages.models.cache import load_once
 from stages.models.fasttext_file import check_whole

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pydantic
 
 from shards.errors import UserError
-from shards.store import fetch
+from shards.files import fetch
 from stages.base import Verdict, first_failing, stage, text_of
 from stages.lm.normalise import iter_lm_lines
 from stages.models.cache import load_once

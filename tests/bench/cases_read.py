@@ -17,7 +17,7 @@ from harness import Case
 from resiliparse.extract.html2text import extract_plain_text
 from resiliparse.parse.html import HTMLTree
 
-from shards.store import open_input
+from shards.files import open_input
 from stages.base import Stage, mark
 from stages.html.charset import charset_of, decode
 from stages.judges.extract_html import ExtractHtml

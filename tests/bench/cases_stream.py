@@ -11,11 +11,11 @@ import pyarrow as pa
 from harness import Case
 
 from shards.catalog import CATALOG_NAME, DomainShards, ShardCatalog, ShardEntry
+from shards.files import hash_file
 from shards.reader import ShardSet
 from shards.schedule.resolve import resolve
 from shards.schedule.schedule import Schedule
 from shards.schedule.settings import ScheduleSettings
-from shards.store import hash_file
 from shards.writer import ShardWriter
 from trainer.stream import Stream
 

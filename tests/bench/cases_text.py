@@ -16,7 +16,7 @@ from datasketch import MinHash
 from harness import Case
 from tokenizers import Tokenizer
 
-from shards.store import open_input
+from shards.files import open_input
 from stages.base import mark
 from stages.judges.extract_html import ExtractHtml
 from stages.judges.fingerprint import Fingerprint

@@ -15,7 +15,7 @@ import zstandard
 from pipelines.demo.html import Site, page
 from pipelines.demo.material import gather
 from pipelines.demo.warc_out import WarcOut
-from shards.store import open_input
+from shards.files import open_input
 from stages.readers import Source, read
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"

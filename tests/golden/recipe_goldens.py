@@ -19,6 +19,7 @@ from pipelines.workspace import RECIPE_FILE, Workspace
 from tests.golden.corpus import write_corpus
 from tests.golden.golden import FOLDER, Case, Golden, Section, digest
 from tests.integration.support import content
+from tests.pipelines.support import Silent
 
 RECIPES: Final = FOLDER / "recipes"
 
@@ -47,7 +48,7 @@ def compute(name: str) -> Golden:
         workspace = Workspace.of(str(root), recipe, str(base))
         workspace.save_recipe()
         with LocalRunner(1) as runner:
-            curate(workspace, check(workspace), runner, _Silent())
+            curate(workspace, check(workspace), runner, Silent())
         corpus = digest(json.dumps(content(base), sort_keys=True).encode())
         files = _published(root)
     cases = {part: Case(corpus, found) for part, found in files.items()}
@@ -73,16 +74,3 @@ def _published(root: Path) -> dict[str, dict[str, str]]:
         folder, separator, rest = path.partition("/")
         passes.setdefault(folder if separator else "run", {})[_CONTENT_HASH.sub("", rest or path)] = sha256
     return passes
-
-
-class _Silent:
-    """A reporter that says nothing."""
-
-    def begin(self, name: str, total: int, done: int, *, is_bytes: bool) -> None:
-        pass
-
-    def advance(self, done: int) -> None:
-        pass
-
-    def end(self, note: str) -> None:
-        pass

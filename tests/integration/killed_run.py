@@ -15,11 +15,11 @@ from typing import Any
 from pipelines.beam.runners import LocalRunner
 from pipelines.driver import check, curate, locked
 from pipelines.passes.build import KINDS
-from pipelines.progress import Silent
 from pipelines.recipe import load_recipe
 from pipelines.workspace import Workspace
 from shards.manifest import PassFolder
 from shards.marker import Marker
+from tests.pipelines.support import Silent
 
 
 def main() -> None:

@@ -145,11 +145,11 @@ def _unpacked(path: Path) -> bytes:
 @pytest.fixture(scope="module")
 def verdict(real_run: Path) -> pa.Table:
     """The final verdict on every record, with its source's path."""
-    from pipelines.driver import finished_run
     from pipelines.inspection.verdicts import verdicts
     from pipelines.plan import load_sources
+    from tests.pipelines.support import finished_run
 
-    table = pa.concat_tables(verdicts(finished_run(str(real_run))))
+    table = pa.concat_tables(verdicts(finished_run(real_run)))
     paths = load_sources(Store(real_run)).column("path").to_pylist()
     return table.append_column("path", pa.array([paths[i] for i in table.column("source_index").to_pylist()]))
 

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pipelines.driver import judged_run
 from pipelines.plan import Plan
 from pipelines.planning.sources import SOURCES, SourceTable
 from pipelines.planning.splits import make_splits
 from pipelines.recipe import Recipe
+from pipelines.run import Run
 from shards.finished import DIGESTS_FILE
 from shards.manifest import PassFolder
 from shards.marker import COLUMNS, Marker, markers_in, small_table
@@ -20,6 +22,26 @@ from shards.store import Store
 
 VARYING = {"timings.json", "costs", ".lock", "seen.arrow"}
 """Files and folders that tell how a run went, and so are other with every run."""
+
+
+class Silent:
+    """A reporter that says nothing."""
+
+    def begin(self, name: str, total: int, done: int, *, is_bytes: bool) -> None:
+        pass
+
+    def advance(self, done: int) -> None:
+        pass
+
+    def end(self, note: str) -> None:
+        pass
+
+
+def finished_run(root: Path) -> Run:
+    """Return the run of a folder whose passes are all finished."""
+    run, is_finished = judged_run(str(root))
+    assert is_finished
+    return run
 
 
 def content(root: Path) -> dict[str, bytes]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pipelines import cost_files
-from pipelines.driver import finished_run, judged_run
+from pipelines.driver import judged_run
 from pipelines.inspection import documents
 from pipelines.inspection.integrity import verify
 from pipelines.inspection.verdicts import verdicts
@@ -22,7 +22,7 @@ from shards.errors import IncompleteError
 from shards.finished import DIGESTS_FILE, require_finished
 from shards.reader import ShardSet
 from shards.store import Store
-from tests.pipelines.support import content, flip, forget, redone, unfold
+from tests.pipelines.support import content, finished_run, flip, forget, redone, unfold
 
 READ_BY_PASSES: dict[str, tuple[str, ...]] = {
     "fit_lm/models": ("judge",),
@@ -139,9 +139,9 @@ def test_what_people_look_into_is_compared(corpus: Any, run_recipe: Any, copied:
     damaged = largest(copied, kind)
     flip(damaged)
     with pytest.raises(IncompleteError, match=rf"{damaged.name} is not what was written.*Run 'headrace verify"):
-        READ_BY_PEOPLE[kind](finished_run(str(copied)))
+        READ_BY_PEOPLE[kind](finished_run(copied))
     # Who only looks deletes nothing.
-    run = finished_run(str(copied))
+    run = finished_run(copied)
     run.store.repairs = True
     assert [found.path for found in verify(run, lambda _: None)] == [damaged.relative_to(copied).as_posix()]
     again = run_recipe(copied, corpus.recipe(), corpus.folder)
@@ -184,7 +184,7 @@ def test_manifests_are_repaired_in_silence_and_no_unit_is_made_again(
 def test_a_damaged_part_of_a_manifest_is_no_obstacle_to_who_looks_into_the_run(made: Any, copied: Path) -> None:
     for path in files_of(copied, "part"):
         flip(path)
-    run = finished_run(str(copied))
+    run = finished_run(copied)
     assert [row for table in verdicts(run) for row in table.to_pylist()] == made.verdicts()
 
 
@@ -257,7 +257,7 @@ def test_what_of_a_plan_is_kept_twice_is_read_from_the_copy_and_repaired_in_sile
     before = content(copied)
     for path in files_of(copied, kind):
         flip(path)
-    assert [row for table in verdicts(finished_run(str(copied))) for row in table.to_pylist()] == made.verdicts()
+    assert [row for table in verdicts(finished_run(copied)) for row in table.to_pylist()] == made.verdicts()
     again = run_recipe(copied, corpus.recipe(), corpus.folder)
     assert redone(again) == set()
     assert content(copied) == before

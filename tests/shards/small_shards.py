@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from shards.catalog import CATALOG_NAME, DomainShards, ShardCatalog, ShardEntry, Subset
+from shards.files import hash_file
 from shards.reader import ShardSet
-from shards.store import hash_file
 from shards.writer import ShardFiles, ShardWriter, token_dtype
 
 END = 0

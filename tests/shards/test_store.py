@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from shards.errors import IncompleteError, UserError
-from shards.store import SCRATCH, FileEntry, Store, fetch, file_system, hash_file, open_input
+from shards.files import hash_file
+from shards.store import SCRATCH, FileEntry, Store
 
 OUTSIDE = ["../x", "a/../../x", "a/..", "..", "/etc/passwd", "a\\b", "..\\x", "", "//x"]
 
@@ -206,10 +207,10 @@ def test_local_copy_of_a_remote_file_is_checked(tmp_path: Path, monkeypatch: pyt
     assert copy.read_bytes() == b"content"
     # A copy that was tampered with, or cut short by a kill, is fetched again by the next process.
     copy.write_bytes(b"other")
-    monkeypatch.setattr("shards.store._checked", set())
+    monkeypatch.setattr("shards.files._checked", set())
     assert store.local_copy(entry).read_bytes() == b"content"
     copy.unlink()
-    monkeypatch.setattr("shards.store._checked", set())
+    monkeypatch.setattr("shards.files._checked", set())
     store.write_bytes(entry.path, b"changed")
     with pytest.raises(IncompleteError, match="is not what was written"):
         store.local_copy(entry)
@@ -294,6 +295,17 @@ def test_who_only_reads_deletes_nothing_and_is_told_what_does(local: Store) -> N
     assert local.exists(path)
 
 
+def test_a_copy_stands_in_for_what_is_missing_or_damaged(store: Store) -> None:
+    path, copy = (store.publish_bytes(b"rows", folder, "u", ".arrow", 1).path for folder in ("kind", "copy"))
+    flip(store, path, 1)
+    for _ in range(2):
+        assert store.read_named(path, copy) == b"rows"
+        assert not store.exists(path)
+    flip(store, copy, 1)
+    with pytest.raises(IncompleteError, match=r"copy/u-\w+\.arrow is not what was written"):
+        store.read_named(path, copy)
+
+
 def test_what_was_cut_short_on_its_way_is_read_again(local: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     path = local.publish_bytes(b"rows", "kind", "u", ".arrow", 5).path
     read, calls = Store.read_bytes, list[str]()
@@ -305,17 +317,6 @@ def test_what_was_cut_short_on_its_way_is_read_again(local: Store, monkeypatch: 
     monkeypatch.setattr(Store, "read_bytes", short)
     assert local.read_named(path) == b"rows"
     assert len(calls) == 2
-
-
-def test_a_fetched_file_is_compared_with_the_hash_in_its_uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    store = Store(f"memory://headrace-{uuid.uuid4().hex}")
-    entry = store.publish_bytes(b"a model", "models", "en", ".arpa", 1)
-    assert fetch(store.checked_uri(entry)).read_bytes() == b"a model"
-    other = store.publish_bytes(b"a modem", "models", "de", ".arpa", 1)
-    store.write_bytes(other.path, b"a model")
-    with pytest.raises(IncompleteError, match="is not what was written"):
-        fetch(store.checked_uri(other))
 
 
 def test_sizes_come_from_one_listing(store: Store) -> None:
@@ -345,16 +346,3 @@ def test_file_uris_are_local(tmp_path: Path) -> None:
     store = Store(f"file://{tmp_path}")
     store.write_bytes("a", b"x")
     assert (tmp_path / "a").read_bytes() == b"x"
-
-
-def test_an_unknown_scheme_is_the_users_to_fix() -> None:
-    with pytest.raises(UserError, match="no file system for nonsense://"):
-        file_system("nonsense://bucket/path")
-
-
-def test_open_input_does_not_decompress_by_name(tmp_path: Path) -> None:
-    (tmp_path / "x.gz").write_bytes(b"plain after all")
-    with open_input(str(tmp_path / "x.gz")) as file:
-        assert file.read() == b"plain after all"
-    with pytest.raises(FileNotFoundError):
-        open_input(str(tmp_path / "none"))

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from shards.errors import IncompleteError
-from shards.store import hash_file
+from shards.files import hash_file
 from shards.training import ModelSettings, TrainSettings
 from trainer.checkpoint import FORMAT, Checkpoints, Progress
 from trainer.sharding import distributed, shard

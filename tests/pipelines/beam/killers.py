@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from shards.errors import UserError
+from shards.files import open_input
 from shards.schema import DOCUMENT
-from shards.store import open_input
 from stages.base import Verdict, first_failing, per_row, stage, text_of
 from stages.tokenizer import fit_bpe
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.driver import finished_run
 from pipelines.inspection.integrity import entries, verify
+from tests.pipelines.support import finished_run
 
 
 def flip(path: Path) -> None:
@@ -16,7 +16,7 @@ def flip(path: Path) -> None:
 
 
 def test_a_run_as_it_was_written_is_whole_and_every_file_is_read_once(copied: Path) -> None:
-    run, sizes = finished_run(str(copied)), list[int]()
+    run, sizes = finished_run(copied), list[int]()
     named = [entry for _, _, entry in entries(run)]
     assert {"judge/documents", "fit_lm/models", "shards/books/train", "drops/drops"} <= {
         entry.path.rpartition("/")[0] for entry in named
@@ -36,7 +36,7 @@ def test_what_is_damaged_is_named_and_made_anew_by_the_same_recipe(
         flip(victim)
     else:
         victim.unlink()
-    run = finished_run(str(copied))
+    run = finished_run(copied)
     run.store.repairs = True
     (found,) = verify(run, lambda _: None)
     assert found.path == victim.relative_to(copied).as_posix()

@@ -150,7 +150,7 @@ def test_a_reader_gives_the_same_rows_through_a_watch(tmp_path: Path, name: str)
 
     import pyarrow.parquet as pq
 
-    from shards.store import open_input
+    from shards.files import open_input
     from stages.readers import Digest
     from stages.readers import read as read_source
     from stages.readers.base import Source
