@@ -293,7 +293,7 @@ def real_passes(count: int) -> dict[str, BeamPass]:
         NearSets(documents, WHOLE, 5),
         NearVerify(Output("whole", "all"), keys),
         Drops(keys, WHOLE, None, None, None, labels),
-        Write(documents, keys, keys, UP["kept"], WHOLE, labels, "<|endoftext|>", 10**6, 0.1, 7),
+        Write(documents, keys, keys, UP["kept"], WHOLE, WHOLE, labels, "<|endoftext|>", 10**6, 0.1, 7),
         FitLm((("en", 3, ("a.txt",)),)),
     ]
     return {work.name: work for work in passes}
