@@ -64,7 +64,7 @@ def require_capacity(needed: Estimate, machine: Machine, out: str, *, already_by
             f"training needs about {shown_bytes(needed.training_bytes)} of memory on this machine, and "
             f"{shown_bytes(machine.memory_bytes)} are free",
             place="recipe, keys model and training",
-            remedy="Lower the model's size or training.micro_batch_tokens, or curate alone with --no-train",
+            remedy="Lower the model's size or training.micro_batch_tokens, or only curate, with --no-train",
         )
 
 

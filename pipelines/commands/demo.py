@@ -65,7 +65,7 @@ def require_own_folder(out: Path) -> None:
         UserError: if the folder is not empty and not an earlier demo's.
     """
     if out.exists() and not out.is_dir():
-        raise UserError("this is a file, not a folder", place=f"--out {out}", remedy="Name another")
+        raise UserError("this is a file, not a folder", place=f"--out {out}", remedy="Name a folder")
     if out.is_dir() and any(out.iterdir()) and not (out / "corpus").is_dir():
         raise UserError(
             "the folder holds files that are not the demo's", place=f"--out {out}", remedy="Name an empty folder"
@@ -86,11 +86,11 @@ def _corpus(out: Path, console: Console) -> Planted:
     from pipelines.demo.planted import Planted
 
     folder = out / "corpus"
-    # Written last of all: a crawl without it was not finished.
+    # Written last: a crawl without it was not finished.
     if (folder / "planted.json").is_file():
         _step(console, "Using the crawl", f" that an earlier demo wrote to {folder}")
         return Planted.read(folder / "planted.json")
-    _step(console, "Writing a small crawl", f" to {folder}, from texts that Python carries and pages made for it")
+    _step(console, "Writing a small crawl", f" to {folder}, from texts that come with Python and pages made for it")
     planted = write_corpus(folder)
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     total = shown_bytes(sum(path.stat().st_size for path in files))
@@ -111,7 +111,7 @@ def _recipe(out: Path, console: Console) -> Path:
 
 
 def _check(run: Run, planted: Planted, console: Console) -> bool:
-    """Print whether each planted record got the verdict that it must, and tell whether all did."""
+    """Print whether each planted record got the verdict that it should, and return whether all did."""
     import pyarrow as pa
     from rich.text import Text
 
@@ -130,7 +130,7 @@ def _check(run: Run, planted: Planted, console: Console) -> bool:
         console.print(Text(line, style="red"), soft_wrap=True)
     consistent = report(run) == recounted(run)
     if not consistent:
-        console.print(Text("  the statistics of the markers and of the verdicts differ", style="red"))
+        console.print(Text("  the statistics in the markers and in the verdicts differ", style="red"))
     if not wrong and consistent:
         console.print(
             Text(
@@ -192,7 +192,7 @@ def _say_what_next(out: Path, recipe: Path, root: Path, seconds: float, trained:
     look = [
         (f"headrace inspect {root}", "the funnel, by language and domain"),
         (f"headrace inspect {root} --samples gopher_quality_v2", "dropped pages, with the score that did it"),
-        (f"headrace inspect {root} --duplicates", "removed duplicates beside what was kept for them"),
+        (f"headrace inspect {root} --duplicates", "removed duplicates beside what was kept instead"),
         (f"headrace inspect {root} --trace web:0:5", "a training token back to its page and verdict"),
         (f"{root / 'recipe.json'}", "every setting, defaults spelled out"),
     ]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Grouping(StrEnum):
-    """By what the funnel is repeated."""
+    """What the funnel is broken down by."""
 
     LANGUAGE = "language"
     DOMAIN = "domain"
@@ -27,19 +27,19 @@ class Grouping(StrEnum):
 def inspect(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="Output folder of a finished run.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
-    by: Annotated[Grouping | None, typer.Option(help="Print the whole funnel of each language or domain.")] = None,
+    by: Annotated[Grouping | None, typer.Option(help="Print a whole funnel for each language or domain.")] = None,
     samples: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Read dropped documents: of a STAGE, a REASON, STAGE/REASON, or all."),
+        typer.Option(metavar="NAME", help="Show dropped documents: of a STAGE, a REASON, STAGE/REASON, or all."),
     ] = None,
-    kept: Annotated[int | None, typer.Option(metavar="N", min=1, help="Read N kept documents.")] = None,
+    kept: Annotated[int | None, typer.Option(metavar="N", min=1, help="Show N kept documents.")] = None,
     number: Annotated[int, typer.Option("--number", "-n", min=1, help="Samples per reason.")] = 3,
-    seed: Annotated[int, typer.Option(min=0, help="Chooses the samples.")] = 0,
-    chars: Annotated[int, typer.Option(min=1, help="Characters shown of a text.")] = 400,
-    duplicates: Annotated[bool, typer.Option("--duplicates", help="Read removed duplicates beside witnesses.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed that chooses the samples.")] = 0,
+    chars: Annotated[int, typer.Option(min=1, help="Characters to show of each text.")] = 400,
+    duplicates: Annotated[bool, typer.Option("--duplicates", help="Show removed duplicates beside witnesses.")] = False,
     trace: Annotated[
         str | None,
-        typer.Option(metavar="PLACE", help="Lead DOMAIN:DOCUMENT[:TOKEN], or a doc_id, back to source and verdict."),
+        typer.Option(metavar="PLACE", help="Trace DOMAIN:DOCUMENT[:TOKEN], or a doc_id, to its source and verdict."),
     ] = None,
     costs: Annotated[
         bool, typer.Option("--costs", help="Show where the time went: CPU and memory by pass and stage.")
@@ -50,7 +50,7 @@ def inspect(
 
     spent = _costs(folder) if costs or as_json else []
     if costs and not (by or samples or kept or duplicates or trace):
-        # Needs no verdicts, so that a run can be looked into while it works.
+        # Needs no verdicts, so that a run can be inspected while it is under way.
         _show_costs(folder, spent, as_json)
         return
     run, is_finished = judged_run(folder)
@@ -113,14 +113,14 @@ def _show_costs(folder: str, passes: Sequence[PassCosts], as_json: bool) -> None
     console.print()
     note = _COSTS_NOTE
     if any(stage.is_lower_bound for one in passes for stage in one.stages):
-        note += " Marked CPU lacks that of libraries' threads: the runner had several stages at work in a process."
+        note += " Marked CPU leaves out threads of libraries: the runner had several stages at work in one process."
     if not all(one.is_peak_of_units for one in passes):
         note += " A marked peak may be that of an earlier unit in the same process."
     console.print(Text(note, style="dim"))
 
 
 _COSTS_NOTE = (
-    "Of the attempts that finished; what failed or was killed is not in it, nor Beam's start-up and shuffles. "
+    "Only attempts that finished count: not what failed or was killed, nor Beam's start-up and shuffles. "
     "Rows and MB are those that a stage worked on. Passes that are not listed have no unit, or no records."
 )
 
@@ -134,7 +134,7 @@ def _read(
     duplicates: bool,
     trace: str | None,
 ) -> dict[str, tuple[Mapping[str, Any], Sequence[Shown]]]:
-    """Return what was asked to be read, by name: (facts of the place, documents)."""
+    """Return the documents that were asked for, by what they are: (facts about the place, documents)."""
     from pipelines.chain import EXACT_DEDUP, NEAR_DEDUP
     from pipelines.inspection import documents
 
@@ -219,7 +219,7 @@ def _print_document(console: Console, one: Shown, chars: int) -> None:
     if one.text is not None:
         console.print(excerpt(one.text, chars), soft_wrap=True)
     elif not one.detail:
-        console.print(Text("    (no text of it was kept)", style="dim"))
+        console.print(Text("    (its text was not kept)", style="dim"))
     if one.witness is not None:
         close = "" if one.jaccard is None else f" at Jaccard {one.jaccard:.4f}"
         beside = f"    kept in its place{close}: {one.witness}  {clean(one.witness_url or '(no URL)')}"

@@ -20,7 +20,7 @@ lm = typer.Typer(
 )
 
 _LINE_CHARS = 1 << 20
-"""Longest piece of a file without line breaks that is held at once."""
+"""The longest piece of a file without line breaks that is held at once."""
 
 
 @lm.callback()
@@ -31,11 +31,11 @@ def group() -> None:
 @lm.command()
 def train(
     corpus: Annotated[
-        list[Path], typer.Argument(help="UTF-8 text, plain, .gz or .zst; a sentence or paragraph a line.")
+        list[Path], typer.Argument(help="UTF-8 text, plain, .gz or .zst; one sentence or paragraph per line.")
     ],
     out: Annotated[Path, typer.Option(help="The ARPA file to write.")],
     order: Annotated[int, typer.Option(help="Words in the longest n-gram.")] = 3,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
 ) -> None:
     """Fit an interpolated modified Kneser-Ney model and write it as an ARPA file, which KenLM reads."""
     check_files(corpus, out, force)
@@ -62,18 +62,18 @@ def check_files(corpus: Sequence[Path], out: Path, force: bool) -> None:
         if not path.is_file():
             raise UserError(f"there is no text file {path}", place="CORPUS", remedy="Name files, not folders")
     if out.exists() and not force:
-        raise UserError("the file is there already", place=f"--out {out}", remedy="Take another name, or --force")
+        raise UserError("the file already exists", place=f"--out {out}", remedy="Choose another name, or use --force")
     if out.resolve() in {path.resolve() for path in corpus}:
-        raise UserError("the model would replace its own corpus", place=f"--out {out}", remedy="Take another name")
+        raise UserError("the model would replace its own corpus", place=f"--out {out}", remedy="Choose another name")
     if not out.absolute().parent.is_dir():
-        raise UserError("the folder is missing", place=f"--out {out}", remedy="Make it, or name another")
+        raise UserError("the folder is missing", place=f"--out {out}", remedy="Create it, or name another")
 
 
 def corpus_lines(paths: Sequence[Path], advance: Callable[[int], None]) -> Iterator[str]:
     """Yield the normalised lines of text files, and tell ``advance`` the bytes read from disk so far.
 
     Raises:
-        UserError: for packed data that is cut short or damaged.
+        UserError: for compressed data that is cut short or damaged.
     """
     from stages.lm.normalise import lm_lines
 
@@ -95,7 +95,7 @@ def _lines(path: Path, raw: BinaryIO) -> Iterator[str]:
 
 
 class _Unpacked(io.RawIOBase):
-    """A file's bytes, unpacked where they begin as gzip or zstd do, whatever its name says."""
+    """A file's bytes, decompressed if they begin as gzip or zstd do, whatever its name says."""
 
     def __init__(self, path: Path, raw: BinaryIO) -> None:
         from stages.readers.decompress import Stream
@@ -114,7 +114,7 @@ class _Unpacked(io.RawIOBase):
         if not stream.ensure(1):
             if stream.damage is not None:
                 raise UserError(
-                    f"the text cannot be unpacked: {stream.damage.detail}",
+                    f"the text cannot be decompressed: {stream.damage.detail}",
                     place=f"{self._path}, byte {stream.damage.offset}",
                     remedy="Fix this file, or leave it out",
                 )
@@ -134,6 +134,6 @@ def _print_model(model: Any, out: Path) -> None:
     console = make_console()
     for order, (table, discounts) in enumerate(zip(model.tables, model.discounts, strict=True), start=1):
         shown = f"{discounts.one:.4f} {discounts.two:.4f} {discounts.three:.4f}"
-        note = "  (usual ones: too few n-grams to tell)" if discounts.fallback else ""
+        note = "  (defaults: too few n-grams to estimate them)" if discounts.fallback else ""
         console.print(Text(f"{order}-grams {len(table.words):>12,}   discounts {shown}{note}"))
     console.print(Text(f"{out}: {shown_bytes(out.stat().st_size)}"), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""``headrace run``: a recipe through every step, from raw files to trained weights."""
+"""``headrace run``: takes a recipe through every step, from raw files to trained weights."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run(
     sample: Annotated[float | None, typer.Option(help="Take this share of the documents, by hash of doc_id.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, plan and estimate; write nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON; progress goes to stderr.")] = False,
-    train: Annotated[bool, typer.Option("--train/--no-train", help="Train where the recipe has \\[training].")] = True,
+    train: Annotated[bool, typer.Option("--train/--no-train", help="Train if the recipe has \\[training].")] = True,
     ranks: Annotated[int | None, typer.Option(min=1, help="Processes to train on.")] = None,
 ) -> None:
     """Curate what a recipe names, and train on it. Finished work is kept: the same command resumes.
@@ -99,7 +99,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run that is checked and fits, before anything is written."""
+    """A run that has been checked and fits the machine, before anything is written."""
 
     workspace: Workspace
     plan: Plan
@@ -146,7 +146,7 @@ def prepare(request: Request) -> Prepared:
 
 
 def _local_workers(asked: int | None, options: BeamOptions | None) -> tuple[int | None, tuple[str, ...]]:
-    """Return the local processes that a command line asks for, None where it leaves that open, and notes on them."""
+    """Return how many local processes a command line asks for, None where it leaves that open, and notes on them."""
     if options is None:
         return asked, ()
     if not options.is_local:
@@ -157,8 +157,8 @@ def _local_workers(asked: int | None, options: BeamOptions | None) -> tuple[int 
 def _require_trainer(out: str) -> None:
     if importlib.util.find_spec("torch") is None:
         raise UserError(
-            "the recipe has [training], and torch is not installed",
-            remedy="Install it: pip install 'headrace[train]'. Or curate alone with --no-train",
+            "the recipe has [training], but torch is not installed",
+            remedy="Install it: pip install 'headrace[train]'. Or only curate, with --no-train",
         )
     if "://" in out and not out.startswith("file://"):
         raise UserError(
@@ -185,7 +185,7 @@ def carry_out(prepared: Prepared, console: Console) -> Run:
 
 def train_command(folder: str, ranks: int | None) -> list[str]:
     """Return the command that trains on a finished run: another process, because curation never imports the trainer."""
-    # -P: the folder that a person happens to stand in must not shadow our packages.
+    # -P: nothing in the current folder may shadow our packages.
     start = [sys.executable, "-P", "-c", "from pipelines.cli import main; main()", "train", folder]
     return [*start, "--ranks", str(ranks)] if ranks else start
 
@@ -197,7 +197,7 @@ def train_on(folder: str, ranks: int | None, *, to_stderr: bool = False) -> int:
     try:
         return process.wait()
     except KeyboardInterrupt:
-        # The same key has reached it as well: it saves what it can, and must not be killed meanwhile.
+        # Ctrl-C has reached it as well: it saves what it can, and must not be killed meanwhile.
         process.wait()
         raise
 

@@ -36,11 +36,11 @@ def stages(
                 Text.assemble("    ", (name, "cyan"), f" {default}", (f"  {_short(parameter['type'])}", "dim"))
             )
         console.print()
-    console.print(Text(f"A document on which a stage breaks down fails in it, in any stage: {', '.join(FAILURES)}"))
+    console.print(Text(f"In any stage, a document that crashes it has failed: {', '.join(FAILURES)}"))
 
 
 def _short(kind: str) -> str:
-    """Return a type as written, without the annotations of its limits."""
+    """Return a type as written, without annotations of its limits."""
     return re.sub(r"Annotated\[(.+?), pydantic\.Field\([^)]*\)\]", r"\1", kind)
 
 

@@ -1,4 +1,4 @@
-"""``headrace verify``: whether a run's files are still what was written."""
+"""``headrace verify``: checks that a run's files are still what was written."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ def verify(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="Output folder of a run.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
 ) -> None:
-    """Read every file of a run and compare it with what was written; exit with 1 where one differs.
+    """Read every file of a run and compare it with what was written; exit with 1 if any differs.
 
-    A damaged file is deleted: the same 'headrace run', again, makes what it is part of anew, and nothing else.
+    A damaged file is deleted. The same 'headrace run' then makes what it was part of again, and nothing else.
     """
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -23,7 +23,7 @@ def verify(
     from pipelines.inspection.terminal import clean, make_console
 
     run, _ = judged_run(folder)
-    # What is damaged is deleted, as a run does.
+    # What is damaged is deleted, as by a run.
     run.store.repairs = True
     console = make_console(stderr=True)
     sizes = [entry.size for _, _, entry in integrity.entries(run)]
@@ -40,7 +40,7 @@ def verify(
     else:
         for one in found:
             typer.echo(f"damaged: {clean(one.what)} (unit {one.unit} of pass {one.made_by})")
-        whole = f"{len(sizes) - len(found):,} of {len(sizes):,} files are what was written"
-        typer.echo(f"{whole}; run the same recipe again to make the others anew" if found else whole)
+        whole = f"{len(sizes) - len(found):,} of {len(sizes):,} files are intact"
+        typer.echo(f"{whole}; run the same recipe again to replace the others" if found else whole)
     if found:
         raise typer.Exit(1)

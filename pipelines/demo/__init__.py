@@ -1,1 +1,1 @@
-"""The demo: a small crawl written from what every CPython carries, its recipe, and a check of every planted page."""
+"""The demo: a small crawl written from what comes with every CPython, its recipe, and a check of every planted page."""

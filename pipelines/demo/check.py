@@ -1,4 +1,4 @@
-"""Does the run's table of verdicts say of every planted record what it must?"""
+"""Checks that the run's table of verdicts holds the right verdict on every planted record."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def check(verdicts: pa.Table, planted: Planted) -> list[Finding]:
     Args:
         verdicts: one row per record of the run: ``doc_id`` int64, ``url``, ``source_index`` int32, ``dropped_by``,
             ``reason``, ``failed`` bool, ``witness`` int64 doc_id or null, ``jaccard`` float64 or null.
-        planted: what ``write_corpus`` gave.
+        planted: what ``write_corpus`` returned.
 
     Returns:
         A finding per item in the order of planting, then one per duplicate group: exactly one member survives.

@@ -24,7 +24,7 @@ from shards.errors import UserError
 WEB_FILES: Final = 3
 WET_ARTICLES: Final = 24
 MIN_COMMON: Final = 52
-"""Articles that planting takes, and two."""
+"""The articles that planting takes, and two to spare."""
 
 
 def write_corpus(folder: Path, seed: int = 0) -> Planted:
@@ -36,7 +36,7 @@ def write_corpus(folder: Path, seed: int = 0) -> Planted:
         What was planted: every URL with the verdict that it must get.
 
     Raises:
-        UserError: if this Python carries no source of its standard library, or too little text in it.
+        UserError: if this Python comes without the source of its standard library, or with too little text in it.
     """
     containers, reference = folder / "crawl", folder / "reference"
     containers.mkdir(parents=True, exist_ok=True)
@@ -46,8 +46,8 @@ def write_corpus(folder: Path, seed: int = 0) -> Planted:
     common = typical(material.web, material.reference)
     if len(common) < MIN_COMMON:
         raise UserError(
-            f"the standard library of this Python has {len(common)} texts for the demo to plant; it takes {MIN_COMMON}",
-            remedy="Run the demo with a CPython that was installed whole",
+            f"the standard library of this Python has {len(common)} texts for the demo to plant; it needs {MIN_COMMON}",
+            remedy="Run the demo with a complete installation of CPython",
         )
     crawl.rng.shuffle(common)
     plain = [article for article in material.web if article not in common]
@@ -90,7 +90,7 @@ def _write_tables(folder: Path, crawl: Crawl, material: Material) -> None:
 
 
 def _write_damaged(folder: Path, crawl: Crawl, common: list[Article]) -> None:
-    """Write a WARC file whose download broke off, and two feeds with a line each that is not what it should be."""
+    """Write a WARC file whose download broke off, and two feeds with one malformed line each."""
     site = SITES[0]
     warc = WarcOut("broken-off.warc.gz")
     articles = [common.pop() for _ in range(3)]

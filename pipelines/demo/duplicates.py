@@ -1,4 +1,4 @@
-"""Groups of texts whose exact Jaccard is known: copies, edited copies, and relatives that are no duplicates."""
+"""Groups of texts whose exact Jaccard is known: copies, edited copies, and relatives that are not duplicates."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def exact_group(article: Article, copies: int) -> Group:
 
 
 def edited_group(article: Article, copies: int, rng: random.Random) -> Group:
-    """Return an article and lightly edited copies, every two of them at a Jaccard of at least ``MIN_DUPLICATE``."""
+    """Return an article and lightly edited copies, any two of them at a Jaccard of at least ``MIN_DUPLICATE``."""
     edits = max(1, round(0.04 * article.words / SHINGLE_WORDS))
     while edits >= 0:
         added = rng.sample(_ADDED, copies)
@@ -55,7 +55,7 @@ def edited_group(article: Article, copies: int, rng: random.Random) -> Group:
 
 
 def distinct_pair(article: Article, other: Article) -> Group:
-    """Return an article and one that takes over its beginning and goes on like another: related, but no duplicate."""
+    """Return an article and one that shares its beginning and continues like another: related, but not a duplicate."""
     first, second = _sentences(article), _sentences(other)
     for share in (0.7, 0.65, 0.75, 0.6, 0.8, 0.55, 0.85, 0.5):
         cut = max(1, round(share * len(first)))
@@ -63,7 +63,7 @@ def distinct_pair(article: Article, other: Article) -> Group:
         group = _group([article, Article(f"{article.title}, revised", joined.paragraphs())])
         if MIN_RELATED <= group.jaccard[0][1] <= MAX_RELATED:
             return group
-    raise AssertionError(f"no mixture of {article.title!r} with {other.title!r} has a Jaccard in the range wanted")
+    raise AssertionError(f"no mixture of {article.title!r} with {other.title!r} has a Jaccard in the wanted range")
 
 
 def _group(articles: Sequence[Article]) -> Group:
@@ -72,7 +72,7 @@ def _group(articles: Sequence[Article]) -> Group:
 
 
 def _edited(article: Article, edits: int, added: str, rng: random.Random) -> Article:
-    """Swap up to ``edits`` words and add a line, as a site does that takes over an article."""
+    """Swap up to ``edits`` words and add a line, as a site that republishes an article does."""
     words = [paragraph.split(" ") for paragraph in article.paragraphs]
     places = [(p, w) for p, paragraph in enumerate(words) for w, word in enumerate(paragraph) if word in _SWAPS]
     for p, w in rng.sample(places, min(edits, len(places))):

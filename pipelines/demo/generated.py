@@ -37,7 +37,7 @@ _PHRASES: Final = (
 _TOWNS: Final = ("Alderby", "Brackwater", "Carnholm", "Dunmere", "Eastwick", "Fenbridge", "Garside", "Holmsey")
 _DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _NUMBERS: Final = ("five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-# Every sentence once per notice, so that no notice repeats itself; it is only predictable to who has read others.
+# Every sentence once per notice, so that none repeats itself: only a reader of others can predict it.
 _NOTICE: Final = (
     "The ferry from {town} leaves the north pier at {number} in the morning and returns before sunset.",
     "Passengers are asked to wait behind the yellow line until the crew has secured both ropes.",

@@ -1,4 +1,4 @@
-"""Articles, documents, code and reference text, dealt out so that no paragraph stands in two of them."""
+"""Articles, documents, code and reference text, dealt out so that no paragraph appears in two of them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def passages() -> list[Passage]:
 
 
 def gather(seed: int) -> Material:
-    """Deal out what this Python carries: topics and modules whole, by a hash of their names and ``seed``."""
+    """Deal out what comes with this Python, whole topics and modules, by a hash of their names and ``seed``."""
     found = Material([], [], [], [], [], [])
     seen: set[str] = set()
     subjects = topics()
@@ -117,7 +117,7 @@ def _heading(text: str, name: str) -> str:
 
 
 def _articles(title: str, lines: Sequence[str]) -> Iterator[Article]:
-    """Cut paragraphs into articles of ``MIN_WORDS`` to about ``MAX_WORDS`` words; a shorter rest is left out."""
+    """Cut paragraphs into articles of ``MIN_WORDS`` to about ``MAX_WORDS`` words; a shorter remainder is left out."""
     part: list[str] = []
     number = 0
     for line in lines:
@@ -159,7 +159,7 @@ def _pieces(module: Module) -> Iterator[tuple[str, str]]:
 def typical(articles: Sequence[Article], reference: Sequence[str]) -> list[Article]:
     """Return articles of middling length that repeat little and whose words are not the rarest to the reference.
 
-    What must survive is planted on these: of the others, some fall beyond a percentile cut or to Gopher's rules.
+    Pages that must survive are made from these: some of the others fall to a percentile cut or to Gopher's rules.
     """
     counts = Counter(word for line in reference for word in _WORD.findall(line.lower()))
     total = sum(counts.values())

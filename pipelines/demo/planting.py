@@ -53,7 +53,7 @@ class Crawl:
         self.pages.append(lambda warc: warc.response(url, body, **options))
 
     def page(self, site: Site, article: Article, url: str = "") -> str:
-        """Add an article as a page of a site, and give its URL."""
+        """Add an article as a page of a site, and return its URL."""
         url = url or self.address(site, article.title)
         teasers = self.rng.sample(self.titles, 4) if site.language == "en" else ()
         self.fetch(url, page(site, article.title, article.paragraphs, teasers))

@@ -1,4 +1,4 @@
-"""Text that every CPython carries: language topics, docstrings and the source of its standard library.
+"""Text that comes with every CPython: language topics, docstrings and the source of its standard library.
 
 Nothing is imported to be read: docstrings come from the syntax tree, so no module's code runs. What is found differs
 between Python versions and distributions; for one Python it is always the same.
@@ -55,7 +55,7 @@ class Module:
 
 
 def topics() -> dict[str, str]:
-    """Return the language reference's topics by name, or nothing where a slim build left them out."""
+    """Return the language reference's topics by name, or nothing where a slim build leaves them out."""
     try:
         found = importlib.import_module("pydoc_data.topics").topics
     except ModuleNotFoundError:
@@ -67,7 +67,7 @@ def modules() -> Iterator[Module]:
     """Yield the standard library's modules in order of their paths.
 
     Raises:
-        UserError: if this Python carries no source of its library, as an embedded one may.
+        UserError: if this Python comes without the source of its library, as an embedded one may.
     """
     root = Path(sysconfig.get_path("stdlib"))
     found = False
@@ -81,9 +81,9 @@ def modules() -> Iterator[Module]:
             yield module
     if not found:
         raise UserError(
-            "this Python carries no source of its standard library, which the demo is made from",
+            "this Python comes without the source of its standard library, from which the demo is made",
             place=str(root),
-            remedy="Run the demo with a CPython that was installed whole",
+            remedy="Run the demo with a complete installation of CPython",
         )
 
 
@@ -93,7 +93,7 @@ def _read(path: Path, relative: str) -> Module | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes in old modules are not the demo's to report
             tree = ast.parse(source)
-    except (UnicodeDecodeError, SyntaxError):  # deliberately broken samples lie in some distributions
+    except (UnicodeDecodeError, SyntaxError):  # some distributions contain deliberately broken samples
         return None
     return Module(relative, source, tuple(_docstrings(tree, "")))
 
@@ -127,6 +127,6 @@ def _is_prose(flat: str) -> bool:
 
 
 def share_of(name: str, seed: int) -> float:
-    """Return a number in [0, 1) that depends on ``name`` and ``seed`` only, to deal modules out with."""
+    """Return a number in [0, 1) that depends on ``name`` and ``seed`` only, for dealing out modules."""
     digest = hashlib.blake2b(f"{seed}:{name}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2.0**64

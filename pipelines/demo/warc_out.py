@@ -56,7 +56,7 @@ class WarcOut:
         self._members.append(gzip.compress(head.encode() + body + b"\r\n\r\n", 6, mtime=0))
 
     def write(self, folder: Path, *, cut_short: bool = False) -> Path:
-        """Write the file, or all of it up to the middle of the last record but one, and give its path."""
+        """Write the file, or all of it up to the middle of the second-to-last record, and return its path."""
         path = folder / self._name
         if cut_short:
             *whole, broken, _ = self._members

@@ -45,7 +45,7 @@ KINDS: Final[tuple[type[Pass], ...]] = (
 
 
 def build_passes(workspace: Workspace, plan: Plan) -> list[Pass]:
-    """Return the passes that a recipe needs, in the order in which they are made.
+    """Return the passes that a recipe needs, in the order in which they run.
 
     Raises:
         UserError: if a file that the recipe names is missing.

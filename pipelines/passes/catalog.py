@@ -1,4 +1,4 @@
-"""*catalogue*: what all shards together hold, written last of all: without it no trainer reads any of them."""
+"""*catalog*: the list of all shards, written last: without it, no trainer reads any of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Catalog(DriverPass):
     end_of_text: str
 
     def work(self, job: Job, inputs: Inputs) -> None:
-        """Fold the units' shards."""
+        """Merge the shards of all units into one list."""
         encoder = encoder_of(job.root, inputs.file(self.tokenizer))
         domains: dict[str, dict[str, list[ShardEntry]]] = {}
         listing = f"{SHARDS}/{CATALOG_NAME}"

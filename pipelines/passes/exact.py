@@ -1,8 +1,8 @@
 """*exact*: among documents of equal content, the smallest (priority, doc_id) survives. Sees keys only.
 
-Keys are shuffled by ranges of their hash, as numpy bytes: ``splits | keys | GroupByKey | exact_drops | publish``. The
-number of ranges follows from the number of keys, never from the workers, and no range's result depends on arrival
-order.
+Keys are shuffled by ranges of their hash, as bytes of numpy arrays: ``splits | keys | GroupByKey | exact_drops |
+publish``. The number of ranges follows from the number of keys, never from the workers, and no range's result depends
+on arrival order.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ExactRanges(BeamPass):
     """The priorities, which are joined from the plan."""
 
     def units(self, inputs: Inputs) -> list[str]:
-        """Return the ranges: as many as keep each under ``range_bytes``."""
+        """Return the ranges, enough of them to keep each under ``range_bytes``."""
         return range_names(inputs.rows(self.keys) * EXACT_KEY.itemsize, self.range_bytes)
 
     def roots(self, inputs: Inputs, pending: Sequence[str]) -> Iterator[Unit]:
@@ -96,7 +96,7 @@ class _Drops(Step):
 
 @dataclass(frozen=True)
 class Exact(DriverPass):
-    """Merges the ranges' drops into one table sorted by doc_id, which workers search by path."""
+    """Merges the ranges' drops into one table sorted by doc_id, which workers open by its path."""
 
     name: ClassVar[str] = "exact"
 

@@ -48,12 +48,12 @@ def reference_lines(paths: Sequence[str]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class FitLm(UnitPass):
-    """One unit per language with a corpus."""
+    """One unit per language that has a corpus."""
 
     name: ClassVar[str] = "fit_lm"
 
     models: tuple[tuple[str, int, tuple[str, ...]], ...]
-    """Language, order, and the files of reference text of each model."""
+    """The language, order and reference files of each model."""
 
     def section(self) -> Any:
         """Return languages and orders, the text normalisation, and the content of the reference files."""

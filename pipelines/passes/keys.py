@@ -1,4 +1,4 @@
-"""What the passes over keys share: keys that are alive, and their way through a shuffle by ranges of a hash."""
+"""What the passes over keys share: the keys of documents still alive, and the shuffle of them by ranges of a hash."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ PIECE_BYTES = 4 << 20
 
 
 def range_names(key_bytes: int, range_bytes: int) -> list[str]:
-    """Return the names of as many ranges as keep each under ``range_bytes``; one at least."""
+    """Return the names of the ranges, at least one, enough to keep each under ``range_bytes``."""
     return [f"{index:05d}" for index in range(max(1, -(-key_bytes // range_bytes)))]
 
 
 def range_of(hashes: npt.NDArray[np.uint64], ranges: int) -> npt.NDArray[np.int64]:
-    """Return the range, int64 of shape (n,), of 64-bit hashes: multiply-shift on their upper half, for any number."""
+    """Return the range, int64 of shape (n,), of 64-bit hashes: multiply-shift on their upper half."""
     return ((hashes >> np.uint64(32)) * np.uint64(ranges) >> np.uint64(32)).astype(np.int64)
 
 
 def spans_of(ranges: Iterable[str]) -> tuple[tuple[int, int], ...]:
-    """Return ascending ranges as (begin, end) of consecutive ones: a graph may name 10^6 of them."""
+    """Return ascending ranges as (begin, end) runs of consecutive ones: a graph may name 10^6 ranges."""
     spans: list[tuple[int, int]] = []
     for index in map(int, ranges):
         if spans and spans[-1][1] == index:
@@ -47,10 +47,10 @@ def spans_of(ranges: Iterable[str]) -> tuple[tuple[int, int], ...]:
 def pieces(
     keys: npt.NDArray[Any], where: npt.NDArray[np.int64], wanted: Iterable[int], *, everywhere: bool
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield (range, bytes), the elements of a shuffle, of the keys that ``where`` puts into the ranges ``wanted``.
+    """Yield the keys that ``where`` puts into the ranges ``wanted`` as (range, bytes), the elements of a shuffle.
 
-    No element is over 4 MB, which real runners ask for. A range without a key must still end in a marker: so one split
-    has a piece ``everywhere``, empty where it has nothing.
+    No element is over 4 MB, since real runners limit their size. A range without keys must still get a marker, so one
+    split emits a piece for every range, an empty one where it has no key.
 
     Args:
         keys: structured array of shape (n,).
@@ -86,7 +86,7 @@ class OverKeys(Protocol):
 
 
 def alive_keys(work: OverKeys, store: Store, split: Unit, columns: Sequence[str]) -> pa.Table:
-    """Return ``columns`` of the keys of a split's documents that no judge and no cut dropped, in doc_id order."""
+    """Return ``columns`` of the keys of a split's documents that neither a judge nor a cut dropped, in doc_id order."""
     wanted = dict.fromkeys([*columns, "language", "perplexity", "source_index"])
     table = read_table(store, split.file(work.keys), wanted)
     plain, chaotic = cut_mask(table, cuts_in(store, split, work.cuts))
@@ -107,7 +107,7 @@ class KeysBySplit(Step):
 
     def keys(self, split: Unit) -> npt.NDArray[Any]:
         """Return the keys of a split, a structured array of shape (n,)."""
-        raise NotImplementedError("a pass says what its keys are")
+        raise NotImplementedError("each pass defines its own keys")
 
     def work(self, split: Unit) -> Iterator[tuple[int, bytes]]:
         """Yield the pieces of a split's keys."""
@@ -116,13 +116,13 @@ class KeysBySplit(Step):
         meter.note(rows=len(keys), nbytes=keys.nbytes)
         wanted = (index for begin, end in self._wanted for index in range(begin, end))
         yield from pieces(keys, where, wanted, everywhere=split.detail["everywhere"])
-        # No range owns what finding a split's keys costs. A local run does it for every few ranges.
+        # The cost of finding a split's keys belongs to no single range. A local run pays it once for every few ranges.
         name = f"{split.name}-{self._wanted[0][0]:05d}"
         meter.commit(self.job.store, self.job.pass_name, name, self.job.digest, is_shared=True)
 
 
 def splits(inputs: Inputs, keys: Output, ranges: int) -> Iterator[Unit]:
-    """Yield the splits, with all that a pass over keys declares: the first has a piece for every range."""
+    """Yield the splits with every input that a pass over keys declares; the first emits a piece for every range."""
     for position, name in enumerate(inputs.units(keys)):
         detail = {"ranges": ranges, "everywhere": position == 0, "sources": inputs.sources(name)}
         yield Unit(name, inputs.of_unit(name), detail)

@@ -68,7 +68,7 @@ class NearPairs(BeamPass):
     """The priorities, which are joined from the plan."""
 
     def units(self, inputs: Inputs) -> list[str]:
-        """Return the ranges: as many as keep each under ``range_bytes``."""
+        """Return the ranges, enough of them to keep each under ``range_bytes``."""
         bands, _ = bands_for(self.threshold, self.permutations)
         return range_names(inputs.rows(self.keys) * bands * BAND_KEY.itemsize, self.range_bytes)
 
@@ -82,7 +82,7 @@ class NearPairs(BeamPass):
         return functools.partial(_add_ranges, _BandKeys(self, job, pending))
 
     def survivors(self, store: Store, split: Unit, columns: Sequence[str]) -> pa.Table:
-        """Return ``columns`` of the keys of a split's documents that are alive after exact deduplication."""
+        """Return ``columns`` of the keys of a split's documents that survive exact deduplication."""
         table = alive_keys(self, store, split, list(dict.fromkeys(["doc_id", *columns])))
         if self.exact is not None:
             gone = shared_column(store.root, split.file(self.exact), "doc_id")
@@ -110,7 +110,7 @@ class _BandKeys(KeysBySplit):
         bands, rows = bands_for(self._pass.threshold, self._pass.permutations)
         columns = ["doc_id", "priority", "signature", "shingles"]
         table = self._pass.survivors(self.job.store, split, columns)
-        # A document without a single shingle has nothing to compare: its signature would equal every other such one's.
+        # A document without shingles has nothing to compare: its signature would equal that of every other one.
         table = table.filter(pc.greater(table.column("shingles"), 0))
         found = band_keys(signature_matrix(one_array(table.column("signature"))), bands, rows)
         return near_keys(found, table.column("priority").to_numpy(), table.column("doc_id").to_numpy())
@@ -250,7 +250,7 @@ class Near(DriverPass):
     """The priorities, which are joined from the plan."""
 
     def work(self, job: Job, inputs: Inputs) -> None:
-        """Decide who is removed, with which witness, and which documents are one cluster."""
+        """Decide which documents are removed, with which witness, and which of them form a cluster."""
         verified = merged(job.store, inputs.files(self.pairs).values(), VERIFIED)
         close = verified[verified["jaccard"] >= self.threshold]
         ids = _ids(close)

@@ -1,4 +1,4 @@
-"""A seeded few of the dropped texts of a split for each reason, to be read by people."""
+"""A few of a split's dropped texts for each reason, chosen by hash, for people to read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SAMPLE_CHARS: Final = 4_000
 
 
 class Samples:
-    """Keeps, for each (stage, reason), the dropped documents with the smallest hashes of doc_id: any few."""
+    """Keeps, for each (stage, reason), the dropped documents with the smallest hashes of doc_id: an arbitrary few."""
 
     SCHEMA = pa.schema(
         [

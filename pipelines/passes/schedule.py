@@ -18,7 +18,7 @@ from shards.training import ModelSettings, TrainSettings
 
 @dataclass(frozen=True)
 class ResolveSchedule(DriverPass):
-    """Concrete phases, checked against what each domain has, and the settings of model and training."""
+    """Concrete phases, checked against the tokens of each domain, and the settings of the model and its training."""
 
     name: ClassVar[str] = "schedule"
     version: ClassVar[int] = 2
@@ -30,7 +30,7 @@ class ResolveSchedule(DriverPass):
     training: TrainSettings
 
     def section(self) -> Any:
-        """Return schedule, model and training as the recipe says them."""
+        """Return the schedule, model and training settings as the recipe states them."""
         return [table.model_dump(mode="json") for table in (self.schedule, self.model, self.training)]
 
     def work(self, job: Job, inputs: Inputs) -> None:

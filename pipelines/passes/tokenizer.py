@@ -78,7 +78,7 @@ def _publish(job: Job, text: str, end_of_text: str, unfit: pa.Table) -> None:
     with job.store.scratch() as scratch:
         path = scratch / "tokenizer.json"
         path.write_bytes(text.encode("utf-8"))
-        # What is no tokeniser, or has no end of text, is refused before it is published.
+        # What is not a tokeniser, or lacks the end-of-text token, is refused before it is published.
         Encoder(str(path)).token_id(end_of_text, "recipe, key tokenizer.end_of_text")
         entry = job.store.publish(path, "tokenizer", "tokenizer", 1)
     unfit_entry = publish_table(job.store, unfit, "tokenizer", "unfit")
@@ -101,7 +101,7 @@ def check_tokenizer(workspace: Workspace) -> None:
     """Check the tokeniser that the recipe names, if any, before documents are read.
 
     Raises:
-        UserError: if it is missing, no tokeniser, or without the end-of-text token.
+        UserError: if it is missing, is not a tokeniser, or lacks the end-of-text token.
     """
     settings = workspace.recipe.tokenizer
     if settings.file:

@@ -42,7 +42,7 @@ from stages.text.hashing import below_share, splitmix64
 SHARDS = "shards"
 TOKENS = "tokens"
 MAX_SPLITS = 1_024
-"""Splits in a group at most: an element that names their files stays under 1 MB."""
+"""The most splits in a group, so that an element that names their files stays under 1 MB."""
 HELD_OUT = "held_out"
 REASON, DETAIL = "reason", "detail"
 FAILURES = pa.schema(
@@ -54,7 +54,7 @@ FAILURES = pa.schema(
         ("domain", pa.string()),
     ]
 )
-"""Documents that could not be tokenised, of a unit."""
+"""The documents of a unit that could not be tokenised."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,14 @@ class Write(BeamPass):
         documents: what the judges kept, by split.
         drops: what was dropped later, by split.
         clusters: near-duplicates among the survivors, by split.
-        survivor_bytes: text that is left, by split.
+        survivor_bytes: bytes of text that are left, by split.
         tokenizer: the run's tokeniser.
         unfit: documents on which it could not be fitted. They have failed already, and are not encoded.
         labels: the domains, which are joined from the plan.
         end_of_text: the token that ends a document.
         target_bytes: a shard's size.
         held_out_share: the share of documents that no training sees.
-        seed: chooses them.
+        seed: chooses the held-out documents.
         schema_version: the layout's version.
     """
 
@@ -99,7 +99,7 @@ class Write(BeamPass):
     def groups(self, inputs: Inputs) -> dict[str, tuple[str, ...]]:
         """Return the groups of consecutive splits, by unit.
 
-        A group closes when its text reaches a shard's size, or with ``MAX_SPLITS``, whose entries travel together.
+        A group closes when its text reaches a shard's size, or at ``MAX_SPLITS``, since their entries travel together.
         """
         groups: dict[str, tuple[str, ...]] = {}
         group: list[str] = []
@@ -117,7 +117,7 @@ class Write(BeamPass):
         return groups
 
     def units(self, inputs: Inputs) -> list[str]:
-        """Return the groups, by position and digest of their splits."""
+        """Return the names of the groups: their position, and a digest of their splits."""
         return list(self.groups(inputs))
 
     def weights(self, inputs: Inputs) -> Mapping[str, int]:

@@ -307,7 +307,7 @@ def test_inspect_shows_where_the_time_went_before_a_run_is_judged(
     workspace.store.write_json("timings.json", {"judge": 6.5})
     assert code_of("inspect", tmp_path, "--costs") == 0
     out = capsys.readouterr().out
-    shown = ["Where the time went", "judge", "read", "75.0%", "Units", "6.5", "Of the attempts that finished"]
+    shown = ["Where the time went", "judge", "read", "75.0%", "Units", "6.5", "Only attempts that finished"]
     assert [text for text in shown if text not in out] == []
     assert code_of("inspect", tmp_path, "--costs", "--json") == 0
     (judge,) = json.loads(capsys.readouterr().out)["costs"]["passes"]
@@ -345,13 +345,13 @@ def test_lm_train_reads_packed_text_alike(tmp_path: Path, capsys: pytest.Capture
     [
         (["missing.txt", "--out", "m.arpa"], "no text file"),
         ([".", "--out", "m.arpa"], "no text file"),
-        (["a.txt", "--out", "there.arpa"], "there already"),
+        (["a.txt", "--out", "there.arpa"], "already exists"),
         (["a.txt", "--out", "a.txt", "--force"], "its own corpus"),
         (["a.txt", "--out", "none/m.arpa"], "folder is missing"),
         (["a.txt", "--out", "m.arpa", "--order", "7"], "order 7"),
         (["empty.txt", "--out", "m.arpa"], "no word"),
-        (["a.txt", "damaged.gz", "--out", "m.arpa"], "cannot be unpacked"),
-        (["a.txt", "damaged.zst", "--out", "m.arpa"], "cannot be unpacked"),
+        (["a.txt", "damaged.gz", "--out", "m.arpa"], "cannot be decompressed"),
+        (["a.txt", "damaged.zst", "--out", "m.arpa"], "cannot be decompressed"),
     ],
 )
 def test_lm_train_refuses_what_is_wrong_and_leaves_no_model(
