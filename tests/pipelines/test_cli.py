@@ -138,8 +138,10 @@ def test_a_missing_extra_is_named_wherever_it_is_missed(
 
 def test_every_extra_module_is_named_by_the_extra_that_brings_it() -> None:
     required = importlib.metadata.requires("headrace") or []
+    # Looks through every installed package.
+    distributions = importlib.metadata.packages_distributions()
     for module, extra in cli._EXTRAS.items():
-        names = {name.lower() for name in importlib.metadata.packages_distributions().get(module, [])}
+        names = {name.lower() for name in distributions.get(module, [])}
         assert any(
             line.split(";")[0].lower().startswith(name) and f'"{extra}"' in line.replace("'", '"')
             for line in required

@@ -26,12 +26,6 @@ from shards.errors import IncompleteError, UserError
 from shards.store import Store
 
 
-@pytest.fixture(autouse=True)
-def _unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plans are saved many times here, and no machine loses its power."""
-    monkeypatch.setattr("shards.store.os.fsync", lambda _: None)
-
-
 def workspace(base: Path, sources: Any = "*.jsonl", split_bytes: int = 100, **keys: Any) -> Workspace:
     tables = [{"glob": sources}] if isinstance(sources, str) else sources
     recipe = parse_recipe({"sources": tables, "split_bytes": split_bytes, **keys}, "test")

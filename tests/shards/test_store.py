@@ -166,6 +166,29 @@ def test_nothing_partial_is_visible_before_the_rename(local: Store, monkeypatch:
     assert local.read_bytes("a/file") == b"new content"
 
 
+@pytest.mark.parametrize("is_published", [False, True])
+def test_a_file_is_synced_before_its_rename_and_its_folder_after_it(
+    local: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_published: bool
+) -> None:
+    """A machine may lose power at any moment."""
+    steps: list[tuple[str, int]] = []
+    replace = os.replace
+
+    def renaming(source: Path, target: Path) -> None:
+        steps.append(("rename", os.stat(source).st_ino))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", lambda descriptor: steps.append(("sync", os.fstat(descriptor).st_ino)))
+    monkeypatch.setattr(os, "replace", renaming)
+    if is_published:
+        path = local.publish(written(local, b"content", tmp_path), "folder", "u", 1).path
+    else:
+        path = "folder/file"
+        local.write_bytes(path, b"content")
+    file, folder = (os.stat(Path(local.root, name)).st_ino for name in (path, "folder"))
+    assert steps == [("sync", file), ("rename", file), ("sync", folder)]
+
+
 def test_a_failed_write_leaves_the_old_file_and_no_scratch(local: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     local.write_bytes("file", b"old")
 

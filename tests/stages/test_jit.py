@@ -36,6 +36,7 @@ def test_mixing_is_one_to_one_on_neighbours() -> None:
     assert len(np.unique(mix64(np.arange(100_000, dtype=np.uint64)))) == 100_000
 
 
+@pytest.mark.integration
 def test_importing_kernels_compiles_nothing() -> None:
     modules = ("text.words", "text.counts", "text.repetition", "text.shingles", "lm.normalise", "judges.fingerprint")
     modules += ("dedup.minhash", "dedup.bloom", "dedup.near", "dedup.components")
@@ -48,6 +49,7 @@ def test_importing_kernels_compiles_nothing() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
 
 
+@pytest.mark.integration
 def test_each_kernel_is_compiled_once_whatever_the_form_of_its_input() -> None:
     code = """
 import gc

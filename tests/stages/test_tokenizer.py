@@ -59,6 +59,7 @@ def test_the_fit_does_not_depend_on_the_order_of_documents(fitted: str) -> None:
         assert fit_bpe(iter(shuffled), VOCABULARY, END) == fitted
 
 
+@pytest.mark.integration
 def test_the_fit_does_not_depend_on_threads(fitted: str, tmp_path: Path) -> None:
     (tmp_path / "texts.json").write_text(json.dumps(TEXTS), encoding="utf-8")
     code = (

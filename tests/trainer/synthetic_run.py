@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +62,41 @@ def write_run(
     held_out: bool = True,
     exact_epochs: int | None = None,
 ) -> Path:
-    """Write the folder and return it."""
+    """Write the folder and return it. The same arguments are only worked out once, and copied from then on."""
+    key = json.dumps([model, training, phases, vocabulary, documents, mean_length, held_out, exact_epochs])
+    if key not in _written:
+        _written[key] = Path(_templates.name, str(len(_written)))
+        _write_run(
+            _written[key],
+            model=model,
+            training=training,
+            phases=phases,
+            vocabulary=vocabulary,
+            documents=documents,
+            mean_length=mean_length,
+            held_out=held_out,
+            exact_epochs=exact_epochs,
+        )
+    shutil.copytree(_written[key], folder, dirs_exist_ok=True)
+    return folder
+
+
+_templates = tempfile.TemporaryDirectory(prefix="headrace-runs-")
+_written: dict[str, Path] = {}
+
+
+def _write_run(
+    folder: Path,
+    *,
+    model: dict[str, Any] | None,
+    training: dict[str, Any] | None,
+    phases: list[dict[str, Any]] | None,
+    vocabulary: int,
+    documents: int,
+    mean_length: float,
+    held_out: bool,
+    exact_epochs: int | None,
+) -> None:
     shards = folder / "shards"
     shards.mkdir(parents=True)
     generator = np.random.default_rng(11)
@@ -93,7 +129,6 @@ def write_run(
     settings = ScheduleSettings.model_validate({"phases": phases or PHASES, **length})
     (folder / "schedule.json").write_text(resolve(settings, catalog.tokens_per_domain("train")).to_json())
     write_settings(folder, model=model, training=training)
-    return folder
 
 
 def write_settings(
