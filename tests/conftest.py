@@ -12,9 +12,10 @@ import pytest
 
 
 def pytest_collection_finish() -> None:
-    """Hide from the garbage collector what imports made: looking through it took a tenth of the unit tests' time."""
+    """Hide from the garbage collector what imports made, and call it less: it took a tenth of the unit tests' time."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000)
 
 
 @pytest.fixture(scope="session", autouse=True)
