@@ -10,26 +10,23 @@ from typing import Any, cast
 
 import pydantic
 
+from pipelines.late import LATE
 from pipelines.recipe import LmSettings, Recipe, StageUse, wrong_value
 from pipelines.workspace import Workspace
 from shards.errors import UserError
 from shards.files import fetch, hash_file
-from stages.base import Stage, parameters
+from stages.base import Stage, late_limits, link_of, parameters
 from stages.judges.fingerprint import Fingerprint
 from stages.judges.sample import Sample
 from stages.readers.base import READ
-from stages.registry import recipe_stage_class
+from stages.registry import origin_of, origin_of_class, recipe_stage_class
 
 EXACT_DEDUP = "exact_dedup_v1"
 NEAR_DEDUP = "near_dedup_v1"
 EXACT_DUPLICATE = "exact_duplicate"
 NEAR_DUPLICATE = "near_duplicate"
-PERPLEXITY = "perplexity_v1"
 TOKENIZER = "tokenizer"
 """The last link of a finished run: it drops nothing, and a document may fail in it."""
-
-APPLIED_LATER = {PERPLEXITY: {"low_percentile", "high_percentile"}, Fingerprint.name: {"threshold"}}
-"""Parameters that later passes apply, by stage: no verdict depends on them, so moving one judges nothing again."""
 
 
 def stage_names(recipe: Recipe) -> list[str]:
@@ -37,12 +34,30 @@ def stage_names(recipe: Recipe) -> list[str]:
     names = [READ]
     if recipe.sample < 1.0:
         names.append(Sample.name)
-    names += [use.use for use in recipe.stages]
+    names += [use.link for use in recipe.stages]
+    names += [use.link + LATE for use in recipe.stages if has_late_limit(use)]
     if recipe.dedup.exact:
         names.append(EXACT_DEDUP)
     if recipe.dedup.near:
         names.append(NEAR_DEDUP)
+    names += edit_links(recipe)
     return names
+
+
+def edit_links(recipe: Recipe) -> list[str]:
+    """Return the names of the links that come after deduplication."""
+    return [use.link for use in recipe.edits]
+
+
+def has_late_limit(use: StageUse) -> bool:
+    """Return whether a stage has a limit that is measured, so that it drops once more after all were judged."""
+
+    def measured(value: Any) -> bool:
+        if isinstance(value, Mapping):
+            return "percentile" in value
+        return isinstance(value, list | tuple) and any(map(measured, value))
+
+    return any(map(measured, use.parameters.values()))
 
 
 def build_chain(workspace: Workspace, fitted: Mapping[str, str]) -> list[Stage]:
@@ -59,13 +74,7 @@ def build_chain(workspace: Workspace, fitted: Mapping[str, str]) -> list[Stage]:
         chain.append(cast(Stage, Sample(share=recipe.sample, seed=recipe.seed)))
     for position, use in enumerate(recipe.stages):
         chain.append(build_stage(workspace, use, f"recipe, key stages.{position}", fitted))
-    names = [stage.name for stage in chain]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        sampled = twice == Sample.name and recipe.sample < 1.0
-        remedy = f"The key 'sample' (or --sample) adds {twice}: " if sampled else "Drops are counted by stage: "
-        raise UserError(
-            f"the stage {twice!r} is in the chain twice", place="recipe, key stages", remedy=remedy + "keep one"
-        )
+    _require_distinct(recipe, [*(link_of(stage) for stage in chain), *edit_links(recipe)])
     dedup = recipe.dedup
     try:
         fingerprint = Fingerprint(
@@ -83,6 +92,36 @@ def build_chain(workspace: Workspace, fitted: Mapping[str, str]) -> list[Stage]:
     return chain
 
 
+def build_edits(workspace: Workspace, fitted: Mapping[str, str]) -> list[Stage]:
+    """Build the stages that edit and judge what deduplication left; ``fitted`` as for ``build_chain``.
+
+    Raises:
+        UserError: as ``build_chain`` does, and for a limit that is measured.
+    """
+    chain: list[Stage] = []
+    for position, use in enumerate(workspace.recipe.edits):
+        place = f"recipe, key edits.{position}"
+        chain.append(build_stage(workspace, use, place, fitted))
+        if late_limits(chain[-1]):
+            raise UserError(
+                "a percentile is measured on what [[stages]] judges, and cannot be a limit in [[edits]]",
+                place=place,
+                remedy="Give a number, or move the stage to [[stages]]",
+            )
+    return chain
+
+
+def _require_distinct(recipe: Recipe, links: Sequence[str]) -> None:
+    twice = next((name for name in links if links.count(name) > 1), None)
+    if twice is None:
+        return
+    if twice == Sample.name and recipe.sample < 1.0:
+        remedy = f"The key 'sample' (or --sample) adds {twice}: keep one"
+    else:
+        remedy = 'Drops and scores go by its name: give one of them another with as = "..."'
+    raise UserError(f"the stage {twice!r} is in the chain twice", place="recipe, key stages", remedy=remedy)
+
+
 def build_stage(workspace: Workspace, use: StageUse, place: str, fitted: Mapping[str, str]) -> Stage:
     """Build one stage from its table in the recipe, its paths resolved."""
     kind = recipe_stage_class(use.use, f"{place}.use")
@@ -90,10 +129,12 @@ def build_stage(workspace: Workspace, use: StageUse, place: str, fitted: Mapping
     for name in kind.path_parameters:
         if name in given:
             given[name] = _resolved(workspace, given[name])
-    if use.use == PERPLEXITY:
-        given["models"] = {**_models(workspace, fitted), **given.get("models", {})}
+    if parameter := kind.language_models:
+        given[parameter] = {**_models(workspace, fitted), **given.get(parameter, {})}
+    if "instance" in given:
+        raise UserError(f"{use.use} has no parameter 'instance'; did you mean 'as'?", place=f"{place}.instance")
     try:
-        return kind(**given)
+        return kind(**{**given, "instance": use.instance or ""})
     except pydantic.ValidationError as error:
         first = error.errors()[0]
         key = str(first["loc"][0]) if first["loc"] else ""
@@ -102,6 +143,11 @@ def build_stage(workspace: Workspace, use: StageUse, place: str, fitted: Mapping
             raise UserError(
                 f"{use.use} has no parameter {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
                 place=f"{place}.{key}",
+            ) from error
+        if first["type"] == "extra_forbidden":
+            remedy = "It has 'language' or 'domain' and 'default', or 'percentile', 'by' and 'of'"
+            raise UserError(
+                f"a limit has no key {str(first['loc'][-1])!r}", place=f"{place}.{key}", remedy=remedy
             ) from error
         # A check over several parameters has the whole call as its input, which says nothing to a reader.
         what = wrong_value(first) if first["loc"] else first["msg"].removeprefix("Value error, ")
@@ -113,13 +159,17 @@ def with_defaults(workspace: Workspace) -> Recipe:
 
     Paths stay as they are written.
     """
-    uses = []
     pending = {lm.language: "" for lm in fitted_languages(workspace.recipe)}
-    for position, use in enumerate(workspace.recipe.stages):
-        built = build_stage(workspace, use, f"recipe, key stages.{position}", pending)
-        decided = {key: value for key, value in parameters(built).items() if key not in built.path_parameters}
-        uses.append(StageUse(use=use.use, **{**decided, **use.parameters}))
-    return workspace.recipe.model_copy(update={"stages": tuple(uses)})
+    spelled: dict[str, tuple[StageUse, ...]] = {}
+    for key, chain in (("stages", workspace.recipe.stages), ("edits", workspace.recipe.edits)):
+        uses = []
+        for position, use in enumerate(chain):
+            built = build_stage(workspace, use, f"recipe, key {key}.{position}", pending)
+            decided = {key: value for key, value in parameters(built).items() if key not in built.path_parameters}
+            given = {**decided, **use.parameters, "as": use.instance, "origin": origin_of(use.use)}
+            uses.append(StageUse(use=use.use, **{name: value for name, value in given.items() if value is not None}))
+        spelled[key] = tuple(uses)
+    return workspace.recipe.model_copy(update=spelled)
 
 
 def _parameter_names(kind: type[Stage]) -> list[str]:
@@ -155,13 +205,26 @@ def chain_section(chain: Sequence[Stage]) -> list[Any]:
         values = parameters(stage)
         files = [path for path in stage.files() if path]
         content = {name: _content(values.pop(name), files) for name in sorted(paths)}
-        for name in APPLIED_LATER.get(stage.name, ()):
+        values |= early_values(stage, values)
+        for name in stage.applied_later:
             values.pop(name)
         # What a stage reads without being told where, such as a default model.
         named = [path for name in paths for path in _paths(parameters(stage)[name])]
         own = sorted(hash_file(fetch(path))[0] for path in files if not any(_is_below(path, name) for name in named))
-        section.append([stage.name, values, content, own])
+        section.append([stage.name, link_of(stage), origin_of_class(type(stage)), values, content, own])
     return section
+
+
+def early_values(stage: Stage, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters that hold limits, with none in place of those that are measured: no verdict depends on
+    these, so moving one judges nothing again.
+    """
+    found: dict[str, Any] = {}
+    for name in sorted({str(getattr(stage.checks[position], end)) for position, end, _ in late_limits(stage)}):
+        parameter, _, item = name.partition(".")
+        value = found.get(parameter, values[parameter])
+        found[parameter] = [None if i == int(item) else one for i, one in enumerate(value)] if item else None
+    return found
 
 
 def _content(value: Any, files: Sequence[str]) -> Any:

@@ -17,7 +17,8 @@ from pipelines import cost_files
 from pipelines.beam import meter
 from pipelines.beam.base import ALL, BeamPass, DriverPass, Inputs, NothingLeftError, Pass
 from pipelines.beam.runners import BeamRunner, LocalRunner
-from pipelines.chain import build_chain, fitted_languages, with_defaults
+from pipelines.chain import build_chain, build_edits, fitted_languages, with_defaults
+from pipelines.effects import check_languages, check_names
 from pipelines.inspection.funnel import main_losses
 from pipelines.passes.build import KINDS, build_passes
 from pipelines.passes.drops import Drops
@@ -28,9 +29,9 @@ from pipelines.plan import Plan, load_sources, make_plan, save_plan
 from pipelines.planning.digests import Digests
 from pipelines.planning.sources import SourceTable
 from pipelines.progress import Reporter
-from pipelines.recipe import Recipe
+from pipelines.rejudge import carried
 from pipelines.run import Run
-from pipelines.workspace import RUN_FILE, Job, Workspace, describe
+from pipelines.workspace import RECIPE_FILE, RUN_FILE, Job, Workspace, describe
 from shards import lock
 from shards.errors import IncompleteError, UserError
 from shards.files import fetch
@@ -39,6 +40,7 @@ from shards.manifest import PassFolder, unfolded_markers
 from shards.marker import small_table
 from shards.sealed import digest_of, read_sealed, write_sealed
 from shards.store import Store
+from stages.base import link_of
 from stages.readers import cut
 
 TIMINGS_FILE = "timings.json"
@@ -51,7 +53,7 @@ def check(workspace: Workspace) -> Plan:
         UserError: for the first thing that is wrong.
     """
     recipe = workspace.recipe
-    _check_names(recipe)
+    check_names(recipe)
     for position, lm in enumerate(recipe.lm):
         if lm.corpus:
             reference_files(workspace, lm.corpus, f"recipe, key lm.{position}.corpus")
@@ -63,53 +65,41 @@ def check(workspace: Workspace) -> Plan:
             )
     # Models still to be fitted have no file yet: their language is known, their path is not.
     pending = {lm.language for lm in fitted_languages(recipe)}
-    for stage in build_chain(workspace, dict.fromkeys(pending, "")):
+    fitted = dict.fromkeys(pending, "")
+    chain = [*build_chain(workspace, fitted), *build_edits(workspace, fitted)]
+    for stage in chain:
         for path in stage.files():
             if path and not fetch(path).is_file():
                 raise UserError(
-                    f"the file {path!r} is missing", place=f"recipe, stage {stage.name}", remedy="Fix its path"
+                    f"the file {path!r} is missing", place=f"recipe, stage {link_of(stage)}", remedy="Fix its path"
                 )
-        stage.prepare()
+        stage.check_files()
+    check_languages(chain, recipe)
     check_tokenizer(workspace)
     known = load_sources(workspace.store)
-    return make_plan(workspace, known, known_digests(workspace.store, known), cut)
+    # Whether domains are part of what splits are called is for the stages to say that judge them.
+    return make_plan(_carried(workspace).as_judged(), known, known_digests(workspace.store, known), cut)
 
 
-def _check_names(recipe: Recipe) -> None:
-    """Refuse names that mean nothing: a stage of an unknown domain would judge no document, without any sign of it."""
-    domains = sorted({source.domain for source in recipe.sources} | {rule.name for rule in recipe.domains})
-    for position, use in enumerate(recipe.stages):
-        named = use.parameters.get("domains", ())
-        if isinstance(named, list | tuple):
-            _require_known(named, domains, f"recipe, key stages.{position}.domains")
-    if recipe.schedule:
-        groups = recipe.schedule.groups
-        named = [name for members in groups.values() for name in members] + list(recipe.schedule.max_epochs)
-        weights = (phase.weights for phase in recipe.schedule.phases if not isinstance(phase.weights, str))
-        named += [name for weight in weights for name in weight]
-        _require_known(named, [*domains, *groups], "recipe, key schedule")
-    languages = [lm.language for lm in recipe.lm]
-    for position, language in enumerate(languages):
-        if language in languages[:position]:
-            raise UserError(
-                f"there are two models of {language!r}",
-                place=f"recipe, key lm.{position}",
-                remedy="Keep one; its corpus may have several globs",
-            )
+def curate(
+    workspace: Workspace,
+    plan: Plan,
+    runner: LocalRunner | BeamRunner,
+    reporter: Reporter,
+    last: str | None = None,
+) -> Run:
+    """Make every pass that is not finished, and return the run with all digests.
 
-
-def _require_known(named: Iterable[str], known: Sequence[str], place: str) -> None:
-    for name in named:
-        if name not in known:
-            raise UserError(
-                f"no document can be of the domain {name!r}", place=place, remedy=f"The recipe has {', '.join(known)}"
-            )
-
-
-def curate(workspace: Workspace, plan: Plan, runner: LocalRunner | BeamRunner, reporter: Reporter) -> Run:
-    """Make every pass that is not finished, and return the run with all digests."""
+    Args:
+        workspace: the run's.
+        plan: its splits.
+        runner: does the work.
+        reporter: hears how far it is.
+        last: the name of a pass: no pass that comes after its place is made.
+    """
     store = workspace.store
     store.repairs = True
+    workspace = _carried(workspace)
     # From here on the folder is not finished, until the digests of all passes are known again.
     if store.exists(DIGESTS_FILE):
         store.delete(DIGESTS_FILE)
@@ -118,7 +108,7 @@ def curate(workspace: Workspace, plan: Plan, runner: LocalRunner | BeamRunner, r
     save_plan(store, plan, load_sources(store))
     timings = elapsed(store)
     passes = build_passes(workspace, plan)
-    for work in passes:
+    for work in passes if last is None else _up_to(passes, last):
         started = time.monotonic()
         if make(work, run, runner, reporter):
             timings[work.name] = round(time.monotonic() - started, 3)
@@ -128,9 +118,29 @@ def curate(workspace: Workspace, plan: Plan, runner: LocalRunner | BeamRunner, r
             known_digests(store, plan.sources).save(store)
     run.require_own()
     _sweep(store, {work.name for work in passes})
+    if last is not None:
+        return run
     write_sealed(store, DIGESTS_FILE, run.digests)
     store.write_json(TIMINGS_FILE, {name: timings[name] for name in run.digests if name in timings})
     return run
+
+
+def _carried(workspace: Workspace) -> Workspace:
+    """Return a workspace that goes on with the verdicts of its folder, where limits were moved on their scores."""
+    if workspace.judged or not workspace.store.exists(RECIPE_FILE):
+        return workspace
+    try:
+        judged = Workspace.open(workspace.store.root).judged
+    except IncompleteError:
+        # Damaged, and about to be written anew: what it said of moved limits is lost, so documents are judged again.
+        return workspace
+    return carried(workspace, judged) if judged else workspace
+
+
+def _up_to(passes: Sequence[Pass], last: str) -> list[Pass]:
+    """Return the passes up to the place that ``last`` has among all there can be, whether or not it is there."""
+    order = [kind.name for kind in KINDS]
+    return [work for work in passes if order.index(work.name) <= order.index(last)]
 
 
 def known_digests(store: Store, sources: SourceTable) -> Digests:
@@ -243,16 +253,24 @@ def judged_run(root: str) -> tuple[Run, bool]:
         UserError: if there is no run, or its verdicts are not all there yet.
     """
     workspace = Workspace.open(root)
+    return run_of(workspace, (Drops.name,)), workspace.store.exists(DIGESTS_FILE)
+
+
+def run_of(workspace: Workspace, needed: Collection[str]) -> Run:
+    """Return the run of a folder with the passes that are finished.
+
+    Raises:
+        UserError: if one of ``needed`` is not.
+    """
     store = workspace.store
-    is_finished = store.exists(DIGESTS_FILE)
     digests: dict[str, str] = {}
-    if is_finished:
+    if store.exists(DIGESTS_FILE):
         digests = read_sealed(store, DIGESTS_FILE)
     elif store.exists(RUN_FILE):
         digests = read_sealed(store, RUN_FILE)["digests"]
-    if Drops.name not in digests:
-        raise _unfinished(root)
-    return Run(workspace, digest_of([describe(workspace.recipe), digests]), digests), is_finished
+    if not set(needed) <= digests.keys():
+        raise _unfinished(store.root)
+    return Run(workspace, digest_of([describe(workspace.recipe), digests]), digests)
 
 
 def _unfinished(root: str) -> UserError:

@@ -85,10 +85,17 @@ class LmSettings(Strict):
 
 
 class StageUse(BaseModel):
-    """A stage of the chain: its registered name, and its own parameters, which the stage's class checks."""
+    """A stage of the chain, and its own parameters, which the stage's class checks."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
-    use: str
+    model_config = ConfigDict(extra="allow", frozen=True, validate_by_name=True, validate_by_alias=True)
+    use: str = Field(description="a registered name, or package.module:Class")
+    instance: str | None = Field(default=None, alias="as", pattern=NAME, description="its name, in a chain of several")
+    origin: str | None = Field(default=None, description="the code that a saved recipe was run with; set by headrace")
+
+    @property
+    def link(self) -> str:
+        """The name by which drops, scores and statistics go."""
+        return _link(self.use, self.instance)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -139,6 +146,7 @@ class Recipe(Strict):
     lm: tuple[LmSettings, ...] = ()
     stages: tuple[StageUse, ...] = ()
     dedup: DedupSettings = DedupSettings()
+    edits: tuple[StageUse, ...] = Field(default=(), description="stages that edit or judge what deduplication left")
     tokenizer: TokenizerSettings = TokenizerSettings()
     shards: ShardSettings = ShardSettings()
     schedule: ScheduleSettings | None = None
@@ -169,9 +177,22 @@ def load_recipe(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> 
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"the recipe is not TOML: {error}", place=os.fspath(path)) from error
+    return _overridden(table, overrides, os.fspath(path))
+
+
+def changed_recipe(recipe: Recipe, overrides: Sequence[str], place: str) -> Recipe:
+    """Return a recipe with ``KEY=VALUE`` overrides.
+
+    Raises:
+        UserError: for every key or value that is not valid.
+    """
+    return _overridden(recipe.model_dump(mode="json", by_alias=True, exclude_none=True), overrides, place)
+
+
+def _overridden(table: dict[str, Any], overrides: Sequence[str], place: str) -> Recipe:
     for override in overrides:
         _override(table, override)
-    return parse_recipe(table, os.fspath(path))
+    return parse_recipe(table, place)
 
 
 def parse_recipe(table: Mapping[str, Any], place: str) -> Recipe:
@@ -242,7 +263,7 @@ def _override(table: dict[str, Any], override: str) -> None:
         value: Any = tomllib.loads(f"value = {raw}")["value"]
     except tomllib.TOMLDecodeError:
         value = raw
-    *path, last = key.strip().split(".")
+    *path, last = _by_position(table, key.strip().split("."))
     target: Any = table
     for part in path:
         target = _step(target, part, override)
@@ -252,6 +273,25 @@ def _override(table: dict[str, Any], override: str) -> None:
         target[last] = value
     else:
         raise UserError(f"{override!r} goes below a key that holds a plain value")
+
+
+def _by_position(table: Mapping[str, Any], path: list[str]) -> list[str]:
+    """Return a path that begins with the name of a stage as one that begins with its position in its chain."""
+    if len(path) > 1 and path[0] not in Recipe.model_fields:
+        for key in ("stages", "edits"):
+            for position, use in enumerate(table.get(key, ())):
+                if isinstance(use, Mapping) and path[0] == _link(str(use.get("use", "")), use.get("as")):
+                    return [key, str(position), *path[1:]]
+    return path
+
+
+def _link(use: str, instance: str | None) -> str:
+    """Return the name by which a stage goes: its own, or that of a class which is named by its module."""
+    if instance or ":" not in use:
+        return instance or use
+    from stages.registry import recipe_stage_class
+
+    return recipe_stage_class(use, "recipe, key stages").name
 
 
 def _step(target: Any, part: str, override: str) -> Any:

@@ -65,11 +65,18 @@ def _empty_batch(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
 
 
-def read_batches(store: Store, entry: FileEntry) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a published table, one at a time."""
+def read_batches(store: Store, entry: FileEntry, part: int = 0, parts: int = 1) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a published table, one at a time, or those in one of ``parts`` equal shares of them."""
     with store.open_checked(entry) as file, pa.ipc.open_file(file) as reader:
-        for index in range(reader.num_record_batches):
+        count = reader.num_record_batches
+        for index in range(part * count // parts, (part + 1) * count // parts):
             yield reader.get_batch(index)
+
+
+def read_schema(store: Store, entry: FileEntry) -> pa.Schema:
+    """Return the schema of a published table."""
+    with store.open_checked(entry) as file, pa.ipc.open_file(file) as reader:
+        return reader.schema
 
 
 def read_table(store: Store, entry: FileEntry, columns: Iterable[str] | None = None) -> pa.Table:
@@ -120,6 +127,11 @@ def unstructured(rows: npt.NDArray[Any]) -> pa.Table:
 def one_array(column: pa.ChunkedArray) -> pa.Array:
     """Return a table's column as one array."""
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """Return a table as one batch."""
+    return next(iter(table.combine_chunks().to_batches()), None) or _empty_batch(table.schema)
 
 
 def group_counts(table: pa.Table, keys: list[str]) -> pa.Table:

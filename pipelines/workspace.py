@@ -9,14 +9,14 @@ import functools
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from pipelines.beam import meter
-from pipelines.recipe import Recipe
+from pipelines.recipe import Recipe, StageUse
 from shards.errors import UserError
 from shards.lock import LOCK_FILE
 from shards.manifest import Marker, PassFolder
@@ -35,6 +35,12 @@ class Workspace:
     store: Store
     recipe: Recipe
     base: str
+    judged: tuple[StageUse, ...] = ()
+    """The stages as the verdicts were made with, where limits were moved since; empty where they are the recipe's."""
+
+    def as_judged(self) -> Workspace:
+        """Return the workspace with the stages that the verdicts are made with."""
+        return replace(self, recipe=self.recipe.model_copy(update={"stages": self.judged})) if self.judged else self
 
     @classmethod
     def of(cls, root: str, recipe: Recipe, base: str) -> Workspace:
@@ -58,7 +64,8 @@ class Workspace:
     def save_recipe(self) -> None:
         """Save the recipe."""
         resolved = self.recipe.model_dump(mode="json", by_alias=True)
-        write_sealed(self.store, RECIPE_FILE, {"base": self.base, "recipe": resolved})
+        judged = [use.model_dump(mode="json", by_alias=True) for use in self.judged]
+        write_sealed(self.store, RECIPE_FILE, {"base": self.base, "recipe": resolved, "judged": judged})
 
     def take_over(self, run_key: str) -> None:
         """Make the folder a run's: workers of an earlier one, alive somewhere, will commit nothing from here on."""
@@ -81,7 +88,8 @@ class Workspace:
                 remedy=f"Name a folder that 'headrace run' wrote ({RECIPE_FILE} is missing)",
             )
         saved = read_sealed(store, RECIPE_FILE)
-        return cls(store, Recipe.model_validate(saved["recipe"]), saved["base"])
+        judged = tuple(StageUse.model_validate(use) for use in saved.get("judged", ()))
+        return cls(store, Recipe.model_validate(saved["recipe"]), saved["base"], judged)
 
     def input_path(self, path: str) -> str:
         """Return the path of an input that the recipe names: a URI as it is, else relative to the recipe's folder."""

@@ -129,7 +129,7 @@ class PassFolder:
         name: the pass's name, and its folder's.
         digest: what the pass's bytes depend on; another digest's markers and manifest count for nothing.
         also: further folders in which its units publish files.
-        foreign: files in those folders that are another pass's.
+        foreign: files in those folders that are another pass's, and folders in them, each with a slash at its end.
     """
 
     def __init__(
@@ -267,11 +267,13 @@ class PassFolder:
         listed: Collection[str],
     ) -> None:
         wanted = {*written, *self._foreign}
+        folders = tuple(path for path in self._foreign if path.endswith("/"))
         for unit in units:
             table, at = rows[unit]
             wanted |= {file["path"] for file in table.column("files")[at].as_py()}
         for path in sorted(set(listed) - wanted):
-            self.store.delete(path)
+            if not path.startswith(folders):
+                self.store.delete(path)
 
     def _write_part(self, number: int, table: pa.Table) -> FileEntry:
         data, stem = to_bytes(table), f"{number:05d}{_SEPARATOR}{self._tag}"

@@ -1,14 +1,15 @@
-"""Reading token shards: memory-mapped, by domain, subset and document number, and back from a token to its source.
+"""Reading token shards: by domain, subset and document number, and back from a token to its source.
 
-Documents are numbered across a domain's shards in manifest order: document ``d`` is row ``d - rows before`` of its
-shard. Opening reads only the ends of files, so it takes time for each shard and none for each document.
+Documents are numbered across a domain's shards in the order of the list: document ``d`` is row ``d - rows before`` of
+its shard. Lengths and places come from the index of lengths, so that planning opens no shard, and a token is fetched
+by its offset in the file.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from itertools import groupby
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -18,28 +19,31 @@ import pyarrow as pa
 from shards.catalog import SUBSETS, ShardCatalog, ShardEntry, Subset
 from shards.errors import IncompleteError, UserError
 from shards.files import hash_file
+from shards.length_index import LengthIndex
+from shards.listing import NO_SHARDS, check_sizes, damaged_listing, entries_of, open_listing
+from shards.token_files import TokenFiles, damaged, safe_path
 from shards.writer import COMPANION, DOCUMENTS_FORMAT, FORMAT_KEY, TOKENS_FORMAT
 
 MAX_OPEN_SHARDS: Final = 400
-"""Shards kept mapped at once: each holds one or two file descriptors, and a process usually may have 1,024."""
+"""Shards kept mapped at once: each holds a file descriptor, and a process usually may have 1,024."""
 
 Int64Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class _Mapped:
-    """A shard's tokens in mapped memory: values of shape (tokens,), offsets int64 of shape (rows + 1,)."""
-
-    values: npt.NDArray[Any]
-    offsets: Int64Array
-
-
-@dataclass(frozen=True)
 class _Shelf:
-    """The shards of one domain and subset; ``first``, int64 of shape (shards + 1,), is the documents before each."""
+    """The shards of one domain and subset.
 
-    entries: tuple[ShardEntry, ...]
+    ``first`` and ``tokens_before``, int64 of shape (shards + 1,), are the documents and tokens before each shard.
+    """
+
+    listing: pa.RecordBatch
     first: Int64Array
+    tokens_before: Int64Array
+    index: LengthIndex | None
+
+    def entry(self, shard: int) -> ShardEntry:
+        return entries_of(self.listing, [shard])[0]
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ class Located:
 
 
 class ShardSet:
-    """The token shards of a run, opened with ``ShardSet.open``. Not thread-safe."""
+    """The token shards of a run, opened with ``ShardSet.open``. Thread-safe."""
 
     def __init__(self, folder: Path, catalog: ShardCatalog) -> None:
         self.folder = folder
@@ -60,27 +64,23 @@ class ShardSet:
         self.domains = tuple(sorted(catalog.domains))
         self.dtype = np.dtype(catalog.token_dtype)
         self._shelves = {
-            (domain, subset): _Shelf(entries, np.cumsum([0, *(entry.rows for entry in entries)], dtype=np.int64))
-            for domain in self.domains
-            for subset in SUBSETS
-            for entries in (catalog.domains[domain].entries(subset),)
+            (domain, subset): self._open_shelf(domain, subset) for domain in self.domains for subset in SUBSETS
         }
-        self._mapped: OrderedDict[str, _Mapped] = OrderedDict()
+        self._files = TokenFiles(folder, self.dtype, MAX_OPEN_SHARDS)
 
     @classmethod
     def open(cls, folder: Path) -> ShardSet:
         """Open a folder of finished shards.
 
-        Checks every file's size, shape and metadata against the manifest; :meth:`verify` checks every byte.
+        Checks that every file is there in its full size; :meth:`verify` checks every byte. Takes microseconds for each
+        shard, and nothing for each document.
 
         Raises:
-            IncompleteError: if the manifest is missing, or a file disagrees with it or has another format.
+            IncompleteError: if the manifest or a file is missing, or disagrees with it or has another format.
             UserError: if the manifest names a path outside the folder.
         """
         shards = cls(folder, ShardCatalog.load(folder))
-        for (domain, subset), shelf in shards._shelves.items():
-            for entry in shelf.entries:
-                shards._check(domain, subset, entry)
+        check_sizes(folder, [shelf.listing for shelf in shards._shelves.values()])
         return shards
 
     def verify(self, part: int = 0, parts: int = 1) -> int:
@@ -92,20 +92,9 @@ class ShardSet:
         Raises:
             IncompleteError: naming the first file that is not what was written.
         """
-        entries = [entry for shelf in self._shelves.values() for entry in shelf.entries]
-        read = 0
-        for entry in entries[part::parts]:
-            for relative, digest in (
-                (entry.tokens, entry.tokens_sha256),
-                (entry.documents, entry.documents_sha256),
-            ):
-                found, size = hash_file(self._path(relative))
-                if found != digest:
-                    raise _damaged(self._path(relative), "does not have the checksum of its content")
-                read += size
-            if entry.rows and int(np.diff(self._map(entry).offsets).min()) < 0:
-                raise _damaged(self._path(entry.tokens), "has offsets that decrease")
-        return read
+        read = sum(self._verify_index(*key) for key in list(self._shelves)[part::parts])
+        every = [(key, shard) for key, shelf in self._shelves.items() for shard in range(shelf.listing.num_rows)]
+        return read + sum(self._verify_shard(*key, shard) for key, shard in every[part::parts])
 
     def documents(self, domain: str, subset: Subset = "train") -> int:
         """Return the number of documents in a domain."""
@@ -113,29 +102,40 @@ class ShardSet:
 
     def token_count(self, domain: str, subset: Subset = "train") -> int:
         """Return the number of tokens in a domain, end-of-text tokens included."""
-        return sum(entry.token_count for entry in self._shelf(domain, subset).entries)
+        return int(self._shelf(domain, subset).tokens_before[-1])
+
+    def entries(self, domain: str, subset: Subset = "train") -> list[ShardEntry]:
+        """Return the shards of a domain, in the order in which their documents are numbered."""
+        return entries_of(self._shelf(domain, subset).listing)
 
     def shard_rows(self, domain: str, subset: Subset = "train") -> Int64Array:
         """Return the number of documents in each shard, int64 of shape (shards,)."""
         return np.diff(self._shelf(domain, subset).first)
 
-    def locate(self, domain: str, subset: Subset, documents: Int64Array) -> Located:
-        """Find the shard and place of documents, int64 of shape (n,), by binary search.
+    def lengths(self, domain: str, subset: Subset, documents: Int64Array) -> Int64Array:
+        """Return the tokens of documents, int64 of shape (n,), end-of-text tokens included; no shard is opened.
 
         Raises:
             IndexError: if there is no such document.
+            IncompleteError: if the index of lengths is not what was written.
         """
-        shelf = self._shelf(domain, subset)
-        if documents.size and not (documents.min() >= 0 and documents.max() < shelf.first[-1]):
-            raise IndexError(f"domain {domain!r} has {shelf.first[-1]} documents in {subset}")
+        index = self._index(domain, subset, documents)
+        return np.empty(0, np.int64) if index is None else index.lengths(documents)
+
+    def locate(self, domain: str, subset: Subset, documents: Int64Array) -> Located:
+        """Find the shard and place of documents, int64 of shape (n,), by binary search; no shard is opened.
+
+        Raises:
+            IndexError: if there is no such document.
+            IncompleteError: if the index of lengths is not what was written.
+        """
+        shelf, index = self._shelf(domain, subset), self._index(domain, subset, documents)
+        if index is None:
+            empty = np.empty(0, np.int64)
+            return Located(empty, empty, empty)
+        before, length = index.places(documents)
         shard = np.searchsorted(shelf.first, documents, side="right") - 1
-        row = documents - shelf.first[shard]
-        start, length = np.empty_like(row), np.empty_like(row)
-        for index, members in _by_shard(shard):
-            offsets = self._map(shelf.entries[index]).offsets
-            start[members] = offsets[row[members]]
-            length[members] = offsets[row[members] + 1] - start[members]
-        return Located(shard, start, length)
+        return Located(shard, before - shelf.tokens_before[shard], length)
 
     def gather(
         self,
@@ -150,10 +150,12 @@ class ShardSet:
         """Copy spans of documents into a flat buffer.
 
         ``lengths[i]`` tokens of ``documents[i]``, from its token ``starts[i]``, are copied to ``out[places[i]:]``.
-        All index arrays are int64 of shape (n,). ``out`` has one dimension, and any integer dtype that holds a token.
+        All index arrays are int64 of shape (n,). ``out`` has one dimension, and any integer dtype that holds a token;
+        that of the shards is fastest.
 
         Raises:
             IndexError: if a span reaches beyond its document or the buffer.
+            IncompleteError: if a shard is missing, or has another size.
         """
         at = self.locate(domain, subset, documents)
         if len(documents) and not (
@@ -164,20 +166,14 @@ class ShardSet:
             and int((places + lengths).max()) <= len(out)
         ):
             raise IndexError(f"a span of domain {domain!r} reaches beyond its document or the buffer")
-        entries = self._shelf(domain, subset).entries
-        first = at.start + starts
-        for index, members in _by_shard(at.shard):
-            values = self._map(entries[index]).values
-            source, target = first[members], places[members]
-            # One copy per span beats fancy indexing from about 100 tokens per span, and needs no index array.
-            for begin, end, place, stop in zip(
-                source.tolist(),
-                (source + lengths[members]).tolist(),
-                target.tolist(),
-                (target + lengths[members]).tolist(),
-                strict=True,
-            ):
-                out[place:stop] = values[begin:end]
+        listing = self._shelf(domain, subset).listing
+        columns = [listing.column(name) for name in ("tokens", "tokens_bytes", "values_at")]
+        # In the order of the files, so that each is opened once.
+        order = np.argsort(at.shard, kind="stable")
+        spans = zip(*(values[order].tolist() for values in (at.shard, at.start + starts, lengths, places)), strict=True)
+        for shard, mine in groupby(spans, key=lambda span: span[0]):
+            path, size, values_at = (column[shard].as_py() for column in columns)
+            self._files.copy(path, size, values_at, [span[1:] for span in mine], out)
 
     def trace(self, domain: str, subset: Subset, document: int, token: int = 0) -> dict[str, Any]:
         """Trace a token of a document back to its source.
@@ -192,10 +188,9 @@ class ShardSet:
         at = self.locate(domain, subset, np.array([document], np.int64))
         if not 0 <= token < at.length[0]:
             raise IndexError(f"document {document} of domain {domain!r} has {at.length[0]} tokens, so no token {token}")
-        shelf = self._shelf(domain, subset)
-        entry = shelf.entries[int(at.shard[0])]
-        row = document - int(shelf.first[int(at.shard[0])])
-        companion = _read_batch(self._path(entry.documents))
+        shelf, shard = self._shelf(domain, subset), int(at.shard[0])
+        entry, row = shelf.entry(shard), document - int(shelf.first[shard])
+        companion = _read_batch(safe_path(self.folder, entry.documents))
         place = {"domain": domain, "subset": subset, "shard": entry.tokens, "row": row, "token": token}
         source: dict[str, Any] = companion.slice(row, 1).to_pylist()[0]
         return place | source
@@ -210,82 +205,80 @@ class ShardSet:
                 remedy=f"They have {', '.join(self.domains) or 'none'}",
             ) from None
 
-    def _path(self, relative: str) -> Path:
-        return safe_path(self.folder, relative)
+    def _index(self, domain: str, subset: Subset, documents: Int64Array) -> LengthIndex | None:
+        """Return the index of a domain that has documents; None if it has none and none is asked for."""
+        index = self._shelf(domain, subset).index
+        if index is None and documents.size:
+            raise IndexError(f"domain {domain!r} has 0 documents in {subset}")
+        return index
 
-    def _map(self, entry: ShardEntry) -> _Mapped:
-        mapped = self._mapped.get(entry.tokens)
-        if mapped is None:
-            mapped = _map_tokens(self._path(entry.tokens))
-            self._mapped[entry.tokens] = mapped
-            if len(self._mapped) > MAX_OPEN_SHARDS:
-                # A mapping stays open while an array still refers to it.
-                self._mapped.popitem(last=False)
-        else:
-            self._mapped.move_to_end(entry.tokens)
-        return mapped
-
-    def _check(self, domain: str, subset: Subset, entry: ShardEntry) -> None:
-        identity = {"domain": domain, "tokenizer": self.catalog.tokenizer, "subset": subset}
-        for relative, size, format_name in (
-            (entry.tokens, entry.tokens_bytes, TOKENS_FORMAT),
-            (entry.documents, entry.documents_bytes, DOCUMENTS_FORMAT),
+    def _open_shelf(self, domain: str, subset: Subset) -> _Shelf:
+        said = self.catalog.domains[domain].of(subset)
+        if said is None:
+            return _Shelf(NO_SHARDS, np.zeros(1, np.int64), np.zeros(1, np.int64), None)
+        listing = open_listing(self.folder, said)
+        rows, tokens = (np.asarray(listing.column(name)) for name in ("rows", "token_count"))
+        first, before = (np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]) for counts in (rows, tokens))
+        end = np.asarray(listing.column("values_at")) + tokens * self.dtype.itemsize
+        if (int(first[-1]), int(before[-1])) != (said.documents, said.tokens) or bool(
+            (end > np.asarray(listing.column("tokens_bytes"))).any()
         ):
-            path = self._path(relative)
-            if not path.is_file():
-                raise _damaged(path, "is missing")
-            if path.stat().st_size != size:
-                raise _damaged(path, f"has {path.stat().st_size} bytes, not {size}")
+            raise damaged_listing(safe_path(self.folder, said.listing.path), "does not add up")
+        path = safe_path(self.folder, said.lengths.path)
+        return _Shelf(listing, first, before, LengthIndex(path, domain, subset, said.documents, said.tokens))
+
+    def _verify_index(self, domain: str, subset: Subset) -> int:
+        said = self.catalog.domains[domain].of(subset)
+        if said is None:
+            return 0
+        for file in (said.listing, said.lengths):
+            path = safe_path(self.folder, file.path)
+            if hash_file(path) != (file.sha256, file.size):
+                raise damaged_listing(path, "does not have the checksum of its content")
+        return said.listing.size + said.lengths.size
+
+    def _verify_shard(self, domain: str, subset: Subset, shard: int) -> int:
+        shelf = self._shelf(domain, subset)
+        entry, read = shelf.entry(shard), 0
+        for relative, digest in ((entry.tokens, entry.tokens_sha256), (entry.documents, entry.documents_sha256)):
+            path = safe_path(self.folder, relative)
+            found, size = hash_file(path)
+            if found != digest:
+                raise damaged(path, "does not have the checksum of its content")
+            read += size
+        _, offsets = self._check(domain, subset, entry)
+        lengths = self.lengths(domain, subset, np.arange(shelf.first[shard], shelf.first[shard + 1]))
+        if not np.array_equal(np.diff(offsets), lengths):
+            raise damaged(safe_path(self.folder, entry.tokens), "has documents of other lengths than the index says")
+        return read
+
+    def _check(self, domain: str, subset: Subset, entry: ShardEntry) -> tuple[npt.NDArray[Any], Int64Array]:
+        """Check shape and metadata of a shard, and return its tokens, of shape (tokens,), and offsets."""
+        identity = {"domain": domain, "tokenizer": self.catalog.tokenizer, "subset": subset}
+        for relative, format_name in ((entry.tokens, TOKENS_FORMAT), (entry.documents, DOCUMENTS_FORMAT)):
+            path = safe_path(self.folder, relative)
             batch = _read_batch(path)
             _check_metadata(path, batch, {FORMAT_KEY: format_name, **identity})
             if batch.num_rows != entry.rows:
-                raise _damaged(path, f"has {batch.num_rows} documents, not {entry.rows}")
+                raise damaged(path, f"has {batch.num_rows} documents, not {entry.rows}")
             if format_name == DOCUMENTS_FORMAT and batch.schema.remove_metadata() != COMPANION:
-                raise _damaged(path, "does not have the columns of a companion")
-        mapped = self._map(entry)
-        if mapped.values.dtype != self.dtype or len(mapped.values) != entry.token_count:
-            raise _damaged(
-                self._path(entry.tokens),
-                f"has {len(mapped.values)} tokens of {mapped.values.dtype}, not {entry.token_count} of {self.dtype}",
-            )
-
-
-def safe_path(folder: Path, relative: str) -> Path:
-    """Return the path of a file that a manifest names, checked to lie inside the manifest's folder.
-
-    Raises:
-        UserError: if it is absolute, climbs with "..", or leads outside through a link.
-    """
-    pure = PurePosixPath(relative)
-    root = folder.resolve()
-    plain = bool(relative) and "\0" not in relative and not pure.is_absolute() and ".." not in pure.parts
-    path = (root / pure).resolve() if plain else root
-    if not plain or not path.is_relative_to(root):
-        raise UserError(
-            f"the manifest names {relative!r}, which is outside its folder",
-            place=str(folder),
-            remedy="Do not read these shards: their manifest was tampered with",
-        )
-    return path
-
-
-def _by_shard(shard: Int64Array) -> list[tuple[int, Int64Array]]:
-    """Return (shard, positions of its members) for each shard that occurs, in ascending order."""
-    if not len(shard):
-        return []
-    order = np.argsort(shard, kind="stable")
-    cuts = np.flatnonzero(np.diff(shard[order])) + 1
-    return [(int(shard[members[0]]), members) for members in np.split(order, cuts)]
+                raise damaged(path, "does not have the columns of a companion")
+        path = safe_path(self.folder, entry.tokens)
+        values, offsets = _map_tokens(path)
+        if values.dtype != self.dtype or len(values) != entry.token_count:
+            found = f"{len(values)} tokens of {values.dtype}"
+            raise damaged(path, f"has {found}, not {entry.token_count} of {self.dtype}")
+        return values, offsets
 
 
 def _read_batch(path: Path) -> pa.RecordBatch:
     try:
         reader = pa.ipc.open_file(pa.memory_map(str(path)))
         if reader.num_record_batches != 1:
-            raise _damaged(path, f"has {reader.num_record_batches} record batches, not one")
+            raise damaged(path, f"has {reader.num_record_batches} record batches, not one")
         return reader.get_batch(0)
     except pa.ArrowException as error:
-        raise _damaged(path, f"is not an Arrow file ({error})") from None
+        raise damaged(path, f"is not an Arrow file ({error})") from None
 
 
 def _check_metadata(path: Path, batch: pa.RecordBatch, wanted: dict[str, str]) -> None:
@@ -298,25 +291,17 @@ def _check_metadata(path: Path, batch: pa.RecordBatch, wanted: dict[str, str]) -
             remedy="Run the recipe again: it writes the shards in the new format",
         )
     if found != wanted:
-        raise _damaged(path, f"says it is {found}, not {wanted}")
+        raise damaged(path, f"says it is {found}, not {wanted}")
 
 
-def _map_tokens(path: Path) -> _Mapped:
+def _map_tokens(path: Path) -> tuple[npt.NDArray[Any], Int64Array]:
     batch = _read_batch(path)
     kinds = (pa.large_list(pa.uint16()), pa.large_list(pa.uint32()))
     if batch.schema.names != ["tokens"] or batch.schema.field(0).type not in kinds or batch.column(0).null_count:
-        raise _damaged(path, "does not have the single column of a token shard")
+        raise damaged(path, "does not have the single column of a token shard")
     column = batch.column(0)
     offsets = column.offsets.to_numpy()
     values = column.values.to_numpy(zero_copy_only=True)
     if offsets[0] != 0 or offsets[-1] != len(values):
-        raise _damaged(path, f"has offsets from {offsets[0]} to {offsets[-1]} over {len(values)} tokens")
-    return _Mapped(values, offsets)
-
-
-def _damaged(path: Path, what: str) -> IncompleteError:
-    return IncompleteError(
-        f"the shard {path.name} {what}",
-        place=str(path),
-        remedy="Delete it and run the recipe again: only what is missing is written again",
-    )
+        raise damaged(path, f"has offsets from {offsets[0]} to {offsets[-1]} over {len(values)} tokens")
+    return values, offsets

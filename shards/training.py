@@ -93,7 +93,10 @@ class TrainSettings(_Strict):
     )
     micro_batch_rows: int | None = Field(default=None, ge=1, description="a fixed number of rows instead of tokens")
     window_shards: int | None = Field(
-        default=None, ge=1, description="shards whose documents are shuffled together; all by default"
+        default=None, ge=1, description="shards of a domain whose documents are shuffled together; 128 by default"
+    )
+    steps_ahead: int = Field(
+        default=2, ge=0, le=64, description="steps that are read while the model computes; 0 for none"
     )
     attention: Literal["auto", "documents", "dense", "flex"] = "auto"
     beta1: float = Field(default=0.9, ge=0.0, lt=1.0)

@@ -6,6 +6,7 @@ token lies. Their bytes are a pure function of their content: no clock, metadata
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -36,12 +37,22 @@ COMPANION: Final = pa.schema(
 
 @dataclass(frozen=True)
 class ShardFiles:
-    """A written shard: its two files, its documents (``rows``) and its tokens, end-of-text tokens included."""
+    """A written shard.
+
+    Attributes:
+        tokens_path: the file of tokens; ``documents_path`` is the companion.
+        rows: documents.
+        tokens: tokens, end-of-text tokens included.
+        values_at: where in ``tokens_path`` the first token lies, in bytes; the others follow it.
+        lengths_sha256: checksum of the companion's column ``tokens`` as little-endian int32, in hex.
+    """
 
     tokens_path: Path
     documents_path: Path
     rows: int
     tokens: int
+    values_at: int
+    lengths_sha256: str
 
 
 def token_dtype(vocab_size: int) -> np.dtype[Any]:
@@ -132,7 +143,7 @@ class ShardWriter:
     def close(self) -> ShardFiles:
         """Write both files and return their paths and counts. The writer is empty afterwards."""
         tokens_path, documents_path = self._paths
-        files = ShardFiles(tokens_path, documents_path, self.rows, self.tokens)
+        rows, tokens = self.rows, self.tokens
         lengths = np.concatenate([np.zeros(1, np.int64), *self._lengths])
         array = pa.LargeListArray.from_arrays(pa.array(np.cumsum(lengths)), pa.array(self._joined()))
         schema = pa.schema(
@@ -144,11 +155,12 @@ class ShardWriter:
         schema = COMPANION.with_metadata({FORMAT_KEY: DOCUMENTS_FORMAT, **self._metadata})
         table = pa.Table.from_batches(self._companions, COMPANION).combine_chunks()
         # take() writes clean bitmaps and zeros under nulls, where the content would depend on how batches were made.
-        columns = [column.combine_chunks().take(pa.array(np.arange(files.rows))) for column in table.columns]
+        columns = [column.combine_chunks().take(pa.array(np.arange(rows))) for column in table.columns]
         _write(documents_path, pa.RecordBatch.from_arrays(columns, schema=schema))
         self._lengths, self._companions = [], []
         self.rows = self.tokens = self.nbytes = 0
-        return files
+        checksum = lengths_sha256(lengths[1:])
+        return ShardFiles(tokens_path, documents_path, rows, tokens, _values_at(tokens_path), checksum)
 
     def _joined(self) -> npt.NDArray[Any]:
         out = np.empty(self.tokens, self._dtype)
@@ -160,6 +172,20 @@ class ShardWriter:
             out[filled : filled + len(part)] = part
             filled += len(part)
         return out
+
+
+def lengths_sha256(lengths: npt.NDArray[Any]) -> str:
+    """Return the checksum of documents' lengths, in hex: of their values as little-endian int32."""
+    return hashlib.sha256(lengths.astype("<i4").tobytes()).hexdigest()
+
+
+def _values_at(path: Path) -> int:
+    """Return where the first token lies in a file of tokens, in bytes."""
+    with pa.memory_map(str(path)) as file:
+        whole = file.read_buffer()
+        values = pa.ipc.open_file(whole).get_batch(0).column(0).values.buffers()[1]
+        # Without a token the buffer may be anywhere.
+        return int(values.address - whole.address) if values is not None and values.size else 0
 
 
 def _companion(documents: pa.RecordBatch, lengths: npt.NDArray[np.int64]) -> pa.RecordBatch:

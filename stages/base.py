@@ -1,14 +1,13 @@
-"""What a stage is: a frozen dataclass of its parameters with one pure method, ``judge``.
+"""What a stage is: a frozen dataclass of its parameters that measures documents, and declares what is dropped.
 
-``mark`` applies a stage to a batch: it shows the stage only the rows that are still unmarked and in the stage's
-domains, and turns the verdict into marks. So every record is dropped or failed by at most one stage, and statistics are
-a group-by. A document on which a stage raises an error, or panics, is one that failed in it.
+A stage *measures*: every score of every document that it judged is kept. What is dropped is said by the *checks* beside
+its scores, so a limit can be moved without measuring again, and one function decides for all stages. ``stages.marking``
+applies a stage to a batch.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, TypeVar, cast, dataclass_transform, runtime_checkable
@@ -20,13 +19,38 @@ import pyarrow.compute as pc
 import pydantic
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
+from shards.schema import DOCUMENT, UNKNOWN_LANGUAGE
 from stages import failing
+from stages.checks import KEPT, Check, Rule, decide, percentiles_of, rule_of
+from stages.edits import apply_edits, counted, edit_scores, no_edits, require_valid
 from stages.failing import Failure
+from stages.limits import GROUPS, Percentile
+from stages.scans import Scan
+from stages.scores import Score, Values
 
 T = TypeVar("T")
 
-KEPT = -1
-"""Code in ``Verdict.codes`` of a row that stays."""
+INSTANCE: str = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
+"""Names that a stage may have: they are parts of column names and of what a command line names."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a stage measures of n documents. A stage without columns and failures may return the scores alone.
+
+    Attributes:
+        scores: n values of every score that it declares, by name.
+        columns: new or replaced columns, each an Arrow array of length n. New ones are declared in ``stage.columns``.
+        failures: documents that it could not judge, by row; the reason is declared in ``stage.failures``.
+        details: what there is to say of a drop, string array of length n; a category says itself.
+        edits: what it changes in the text, a table in the schema ``stages.edits.EDITS`` for reasons in ``stage.edits``.
+    """
+
+    scores: Mapping[str, Values] = field(default_factory=dict)
+    columns: Mapping[str, pa.Array] = field(default_factory=dict)
+    failures: Mapping[int, Failure] = field(default_factory=dict)
+    details: pa.Array | None = None
+    edits: pa.RecordBatch | None = None
 
 
 @dataclass(frozen=True)
@@ -35,15 +59,17 @@ class Verdict:
 
     Attributes:
         codes: int8 array of shape (n,): ``KEPT``, or an index into ``stage.reasons + failures_of(stage)``.
-        value: float64 array of shape (n,): the measure that decided, NaN where there is none; None for none at all.
-        columns: new or replaced columns, each an Arrow array of length n. New ones are declared in ``stage.columns``.
-        detail: for failed rows, what went wrong, by row; None if there is nothing to say.
+        value: float64 array of shape (n,): the score that decided, NaN where there is none; None for none at all.
+        columns: new or replaced columns, each an Arrow array of length n: ``columns_of(stage)``, and replaced ones.
+        detail: for marked rows, what there is to say, by row; None if there is nothing.
+        edits: what led from the text that it was shown to the column ``text``; None where nothing did.
     """
 
     codes: npt.NDArray[np.int8]
     value: npt.NDArray[np.float64] | None = None
     columns: Mapping[str, pa.Array] = field(default_factory=dict)
     detail: pa.Array | None = None
+    edits: pa.RecordBatch | None = None
 
 
 @runtime_checkable
@@ -52,21 +78,54 @@ class Stage(Protocol):
 
     name: ClassVar[str]
     """Registered name with its behaviour version, such as ``gopher_quality_v2``. Other results: another version."""
-    reasons: ClassVar[tuple[str, ...]]
-    """Every reason for which it may drop."""
+    scores: ClassVar[tuple[Score, ...]]
+    """What it measures."""
+    checks: ClassVar[tuple[Check, ...]]
+    """What is dropped, in the order in which checks give the reason."""
     failures: ClassVar[tuple[str, ...]]
     """Every way in which a document may fail in it, as opposed to being judged, beside ``stages.failing.FAILURES``."""
     columns: ClassVar[Mapping[str, pa.DataType]]
-    """The columns that it adds, with their types; null for rows it was not shown."""
+    """The columns that it adds beside its scores, with their types; null for rows it was not shown."""
+    needs: ClassVar[tuple[str, ...]]
+    """The columns that it reads."""
+    edits: ClassVar[tuple[str, ...]]
+    """Every reason for which it changes the text. Of each the characters removed and inserted are scores."""
+    scans: ClassVar[tuple[Scan, ...]]
+    """What it reads of scans that other stages may share."""
     path_parameters: ClassVar[tuple[str, ...]]
     """Its parameters that hold paths (a string, or strings in a tuple or mapping), relative to the recipe's folder."""
+    language_models: ClassVar[str]
+    """The parameter that the recipe's language models go into, by language; empty for a stage that takes none."""
+    decides_measures: ClassVar[frozenset[str]]
+    """Limits on which scores or columns depend besides, so that moving one needs another judging."""
+    applied_later: ClassVar[frozenset[str]]
+    """Parameters that later passes apply: nothing that it measures depends on them."""
     domains: tuple[str, ...]
     """Domains it judges; empty for all."""
+    instance: str
+    """Its name in a chain that has the stage more than once; empty for ``name``."""
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Every reason for which it may drop, in the order of its checks."""
+        ...
+
+    def measure(self, batch: pa.RecordBatch) -> Measured | Mapping[str, Values]:
+        """Measure every row of ``batch``. Pure: the same rows give the same scores in any batch.
+
+        May raise whatever it likes on a document that it cannot measure: ``stages.marking`` finds the document and
+        fails it.
+        """
+        ...
 
     def judge(self, batch: pa.RecordBatch) -> Verdict:
-        """Return the verdict on every row of ``batch``. Pure: the same rows give the same verdict in any batch.
+        """Measure every row of ``batch``, and decide by the limits that are known: those that are no percentiles.
 
-        May raise whatever it likes on a document that it cannot judge: ``mark`` finds the document and fails it.
+        Args:
+            batch: has the columns of ``needs``; those that a reader fills with a default may be missing.
+
+        Raises:
+            ValueError: if a column that it needs is missing.
         """
         ...
 
@@ -74,12 +133,20 @@ class Stage(Protocol):
         """Return the paths of models and lists it reads: checked before a run, their content part of the digest."""
         ...
 
-    def prepare(self) -> None:
-        """Load what it needs into this process's cache, so that a wrong file fails before any data is read.
+    def check_files(self) -> None:
+        """Check that models and lists are what they should be, before any data is read, and without loading models.
 
         Raises:
-            UserError: if a model or list is not what it should be.
+            UserError: for the first that is not.
         """
+        ...
+
+    def known_languages(self) -> frozenset[str] | None:
+        """Return the languages that the stage can give a document; None if it gives none."""
+        ...
+
+    def named_languages(self) -> Mapping[str, Sequence[str]]:
+        """Return the languages that its parameters name, by parameter, limits apart."""
         ...
 
 
@@ -87,230 +154,221 @@ class Stage(Protocol):
 def stage(cls: type[T]) -> type[T]:
     """Make a class a stage: a frozen, keyword-only, validated dataclass which rejects unknown parameters.
 
-    Adds ``domains``, and empty ``failures``, ``columns``, ``path_parameters``, ``files()`` and ``prepare()`` where the
-    class has none.
+    The class has ``name``, ``measure``, and ``scores`` and ``checks`` as far as it drops; ``needs`` is the text, unless
+    it says otherwise. Everything else of ``Stage`` is added where it has none, and the scores that count its edits.
+
+    Raises:
+        TypeError: if a check names a score or a parameter that there is not, or it edits a text that it does not need.
     """
-    for name, default in (("failures", ()), ("columns", {}), ("path_parameters", ())):
+    for name, default in _UNDECLARED.items():
         if not hasattr(cls, name):
             setattr(cls, name, default)
-    if not hasattr(cls, "files"):
-        cls.files = lambda self: ()  # type: ignore[attr-defined]
-    if not hasattr(cls, "prepare"):
-        cls.prepare = lambda self: None  # type: ignore[attr-defined]
-    cls.__annotations__ = {**cls.__annotations__, "domains": tuple[str, ...]}
-    if "domains" not in cls.__dict__:
-        cls.domains = ()  # type: ignore[attr-defined]
-    config = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+    kind = cast(Any, cls)
+    # A class that inherits from a stage has its scores already.
+    had = {score.name for score in kind.scores}
+    kind.scores = (*kind.scores, *(score for score in edit_scores(kind.edits) if score.name not in had))
+    methods: dict[str, Any] = {"judge": _judge, "files": _no_files, "check_files": _no_check}
+    methods |= {"known_languages": _no_known, "named_languages": _no_named}
+    for name, method in methods.items():
+        if not hasattr(cls, name):
+            setattr(cls, name, method)
+    cls.reasons = property(lambda self: reasons_of(self))  # type: ignore[attr-defined]
+    cls.__annotations__ = {**cls.__annotations__, "domains": tuple[str, ...], "instance": str}
+    for name, default in (("domains", ()), ("instance", "")):
+        if name not in cls.__dict__:
+            setattr(cls, name, default)
+    _require_declared(cls)
+    config = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True, validate_default=True)
     return cast(type[T], pydantic_dataclass(frozen=True, kw_only=True, config=config)(cls))
+
+
+_UNDECLARED: Mapping[str, Any] = {
+    **dict.fromkeys(("scores", "checks", "failures", "edits", "scans", "path_parameters"), ()),
+    "columns": {},
+    "needs": ("text",),
+    "language_models": "",
+    **dict.fromkeys(("decides_measures", "applied_later"), frozenset()),
+}
+"""What a stage has that does not declare it."""
+
+
+def _require_declared(cls: Any) -> None:
+    scores = {score.name for score in cls.scores}
+    if cls.edits and "text" not in cls.needs:
+        raise TypeError(f"{cls.__name__} edits the text, which is not among the columns that it needs")
+    parameters = {name for base in cls.__mro__ for name in getattr(base, "__annotations__", {})}
+    for check in cls.checks:
+        if check.score not in scores:
+            raise TypeError(f"{cls.__name__}: the check {check.reason!r} is of {check.score!r}, which is not a score")
+        for name in check.parameters():
+            if name.partition(".")[0] not in parameters:
+                raise TypeError(f"{cls.__name__}: the check {check.reason!r} reads {name!r}, which is not a parameter")
+
+
+def _no_files(self: Stage) -> tuple[str, ...]:
+    return ()
+
+
+def _no_check(self: Stage) -> None:
+    return None
+
+
+def _no_known(self: Stage) -> frozenset[str] | None:
+    return None
+
+
+def _no_named(self: Stage) -> Mapping[str, Sequence[str]]:
+    return {}
+
+
+def _judge(self: Stage, batch: pa.RecordBatch) -> Verdict:
+    batch = completed(self, batch)
+    found = self.measure(batch)
+    return _decided(self, batch, found if isinstance(found, Measured) else Measured(found))
+
+
+def completed(stage: Stage, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return ``batch`` with all that ``stage`` reads: scans, and columns as a reader fills them that it has not.
+
+    Raises:
+        ValueError: if a column is missing that has no default.
+    """
+    for name in (*stage.needs, *GROUPS):
+        if name not in batch.schema.names:
+            if name not in _DEFAULTS:
+                raise ValueError(f"{stage.name} needs the column {name!r}; the batch has {batch.schema.names}")
+            value = pa.scalar(_DEFAULTS[name], DOCUMENT.field(name).type)
+            batch = batch.append_column(DOCUMENT.field(name), pa.repeat(value, batch.num_rows))
+    for scan in stage.scans:
+        if scan.column not in batch.schema.names:
+            batch = batch.append_column(scan.column, scan.of(batch))
+    return batch
+
+
+_DEFAULTS: Mapping[str, Any] = {
+    "language": UNKNOWN_LANGUAGE,
+    "domain": "",
+    **dict.fromkeys(("url", "host", "date", "licence", "payload", "media_type")),
+}
+"""What a reader fills a column with that it knows nothing of."""
+
+
+def _decided(stage: Stage, batch: pa.RecordBatch, measured: Measured) -> Verdict:
+    measured = _edited(stage, batch, measured)
+    columns = {score.name: score.column(measured.scores[score.name]) for score in stage.scores}
+    groups = {name: measured.columns.get(name, batch.column(name)) for name in GROUPS}
+    rules = early_rules(stage)
+    codes, value, said = decided(rules, columns, groups, batch.num_rows)
+    detail = measured.details
+    if any(text is not None for text in said):
+        own = pa.array(said, pa.string())
+        detail = own if detail is None else pc.coalesce(own, detail)
+    if measured.failures:
+        detail = detail or pa.nulls(batch.num_rows, pa.string())
+        names, texts = failures_of(stage), detail.to_pylist()
+        for row, failure in measured.failures.items():
+            codes[row], value[row] = len(stage.reasons) + names.index(failure.reason), np.nan
+            texts[row] = failure.detail
+        detail = pa.array(texts, pa.string())
+    scores = {score_column(stage, name): column for name, column in columns.items()}
+    return Verdict(codes, value, {**measured.columns, **scores}, detail, measured.edits)
+
+
+def _edited(stage: Stage, batch: pa.RecordBatch, measured: Measured) -> Measured:
+    """Return what a stage measured, with the text that its edits leave, and their counts among the scores."""
+    if not stage.edits:
+        if measured.edits is not None:
+            raise TypeError(f"{stage.name} edits the text, and declares no reason for it")
+        return measured
+    edits, text = no_edits() if measured.edits is None else measured.edits, batch.column("text")
+    require_valid(text, edits, stage.edits)
+    scores = {**measured.scores, **counted(text, edits, stage.edits)}
+    columns = {**measured.columns, "text": apply_edits(text, edits)} if edits.num_rows else measured.columns
+    return dataclasses.replace(measured, scores=scores, columns=columns, edits=edits)
+
+
+def decided(
+    rules: Sequence[Rule], scores: Mapping[str, pa.Array], groups: Mapping[str, pa.Array], rows: int
+) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float64], list[str | None]]:
+    """Decide ``rows`` documents by rules in order.
+
+    Returns:
+        (index of the reason or ``KEPT``, int8; the number that decided or NaN, float64; the name that decided or None).
+    """
+    first = decide(rules, scores, groups, rows)
+    codes, value = np.full(rows, KEPT, np.int8), np.full(rows, np.nan)
+    said: list[str | None] = [None] * rows
+    for position in np.unique(first[first != KEPT]).tolist():
+        rule, hit = rules[position], first == position
+        codes[hit] = rule.code
+        column = scores[rule.check.score]
+        if rule.score.is_number:
+            value[hit] = column.cast(pa.float64()).to_numpy(zero_copy_only=False)[hit]
+        else:
+            for row in np.flatnonzero(hit).tolist():
+                said[row] = column[row].as_py()
+    return codes, value, said
+
+
+def reasons_of(stage: Stage | type[Stage]) -> tuple[str, ...]:
+    """Return every reason for which a stage may drop, in the order of its checks."""
+    return tuple(dict.fromkeys(check.reason for check in stage.checks))
+
+
+def early_rules(stage: Stage) -> list[Rule]:
+    """Return the checks of a stage with the limits that are known before a document is read."""
+    reasons, scores = list(reasons_of(stage)), {score.name: score for score in stage.scores}
+    return [rule_of(stage, check, reasons.index(check.reason), scores[check.score]) for check in stage.checks]
+
+
+def late_limits(stage: Stage) -> list[tuple[int, str, Percentile]]:
+    """Return the limits of a stage that are measured: (position of the check, ``min`` or ``max``, limit)."""
+    return [
+        (position, end, limit)
+        for position, check in enumerate(stage.checks)
+        for end, limit in percentiles_of(stage, check).items()
+    ]
+
+
+def link_of(stage: Stage) -> str:
+    """Return the stage's name in its chain: what it drops, its scores and its statistics go by it."""
+    return stage.instance or stage.name
+
+
+def score_column(stage: Stage, score: str) -> str:
+    """Return the name of a score's column."""
+    return f"{link_of(stage)}.{score}"
+
+
+def columns_of(stage: Stage) -> dict[str, pa.DataType]:
+    """Return all columns that a stage adds, with their types: its own, and one for each score."""
+    return {**stage.columns, **{score_column(stage, score.name): score.type for score in stage.scores}}
 
 
 def parameters(stage: Stage) -> dict[str, Any]:
     """Return the parameters of a stage as plain values, for the resolved recipe and the digest."""
-    return dataclasses.asdict(cast(Any, stage))
+    return {name: value for name, value in _plain(stage).items() if name != "instance"}
+
+
+def _plain(stage: Stage) -> dict[str, Any]:
+    kept = cast(Any, stage)
+    return {one.name: plain_value(getattr(kept, one.name)) for one in dataclasses.fields(kept)}
+
+
+def plain_value(value: Any) -> Any:
+    """Return a parameter as TOML would have it: limits as tables, without what they leave at its default."""
+    if isinstance(value, pydantic.BaseModel):
+        return value.model_dump(mode="json", exclude_defaults=True)
+    if isinstance(value, Mapping):
+        return {key: plain_value(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return tuple(plain_value(item) for item in value)
+    return value
 
 
 def failures_of(stage: Stage | type[Stage]) -> tuple[str, ...]:
     """Return every way in which a document may fail in ``stage``: its own, then those of any stage."""
     return (*stage.failures, *failing.FAILURES)
-
-
-def keep_all(rows: int) -> npt.NDArray[np.int8]:
-    """Return codes that keep every row."""
-    return np.full(rows, KEPT, dtype=np.int8)
-
-
-def first_failing(*checks: tuple[int, npt.NDArray[np.bool_], npt.NDArray[np.float64]]) -> Verdict:
-    """Fold checks (code, drop mask, measure), each of shape (n,), into a verdict: the first hit decides."""
-    codes = keep_all(len(checks[0][1]))
-    value = np.full(len(codes), np.nan)
-    for code, drop, measure in checks:
-        hit = drop & (codes == KEPT)
-        codes[hit] = code
-        value[hit] = measure[hit]
-    return Verdict(codes, value)
-
-
-Judge = Callable[[Stage, pa.RecordBatch], Verdict]
-"""Returns the verdict of a stage on a batch of at least one row, all of which it is to judge."""
-
-
-def live_mask(stage: Stage, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-    """Return the mask, shape (rows,), of the rows that ``stage`` judges: unmarked and in its domains."""
-    live: npt.NDArray[np.bool_] = pc.is_null(batch.column("dropped_by")).to_numpy(zero_copy_only=False)
-    if stage.domains:
-        inside = pc.is_in(batch.column("domain"), value_set=pa.array(stage.domains, pa.string()))
-        live &= inside.to_numpy(zero_copy_only=False)
-    return live
-
-
-def mark(stage: Stage, batch: pa.RecordBatch, judge: Judge | None = None) -> pa.RecordBatch:
-    """Apply ``stage`` to ``batch``: the same rows in the same order, with its marks and columns.
-
-    Adds the stage's declared columns even where it judges no row, so that all batches of a pass share one schema.
-    A row on which the stage raises an error is failed, for ``failing.STAGE_ERROR``; the others are judged without it.
-
-    Args:
-        stage: what judges.
-        batch: documents.
-        judge: how it judges: ``judged``, unless another process is to do so.
-
-    Raises:
-        UserError: if a model or list of the stage is not what it should be.
-        OSError: if it cannot be read.
-        Exception: whatever the stage raises on any document, so that a broken stage fails no document.
-    """
-    live = live_mask(stage, batch)
-    rows = np.flatnonzero(live)
-    if not len(rows):
-        verdict = Verdict(np.empty(0, np.int8))
-    elif len(rows) == len(live):
-        verdict = (judge or judged)(stage, batch)
-    else:
-        verdict = (judge or judged)(stage, batch.take(pa.array(rows)))
-    scatter = _scatter_index(rows, len(live))
-    # In the declared order and types, whether or not this batch has a row to judge.
-    updates: dict[str, pa.Array] = {
-        name: pa.nulls(len(live), kind) for name, kind in stage.columns.items() if name not in batch.schema.names
-    }
-    for name, array in verdict.columns.items():
-        scattered = _scattered(batch, name, array, scatter, live)
-        updates[name] = scattered.cast(stage.columns[name]) if name in stage.columns else scattered
-    updates |= _marks(stage, batch, verdict, rows)
-    return _with_columns(batch, updates)
-
-
-def judged(stage: Stage, batch: pa.RecordBatch) -> Verdict:
-    """Return the verdict of ``stage`` on rows that it is to judge, those failed on which it raises an error."""
-    try:
-        found = failing.call_first(stage.judge, batch)
-    except BaseException as error:
-        return joined(stage, batch, _judged_apart(stage, batch, error))
-    return _whole(stage, found, batch.num_rows)
-
-
-def _judged_apart(stage: Stage, batch: pa.RecordBatch, error: BaseException) -> list[tuple[range, Verdict | Failure]]:
-    """Judge rows that cannot be judged together because of ``error``."""
-
-    def judge(rows: range) -> Verdict:
-        return failing.call_again(stage.judge, batch.slice(rows.start, len(rows)))
-
-    @functools.cache
-    def own_error() -> type[BaseException] | None:
-        return failing.error_of(lambda: stage.judge(failing.harmless(batch.schema)))
-
-    def failure_of(error: BaseException) -> Failure | None:
-        is_of_a_document = not isinstance(error, failing.NOT_OF_A_DOCUMENT) and type(error) is not own_error()
-        return Failure.of(error) if is_of_a_document else None
-
-    return failing.settle_failed(range(batch.num_rows), error, judge, failure_of)
-
-
-def joined(stage: Stage, batch: pa.RecordBatch, pieces: Sequence[tuple[range, Verdict | Failure]]) -> Verdict:
-    """Return the verdict on ``batch`` that consists of verdicts on consecutive rows of it, and of failures.
-
-    A failed row keeps the columns that it had; those that the verdict adds are null in it.
-    """
-    codes = {reason: len(stage.reasons) + code for code, reason in enumerate(failures_of(stage))}
-    verdicts: list[tuple[range, Verdict]] = []
-    for rows, found in pieces:
-        if isinstance(found, Failure):
-            found = Verdict(np.array([codes[found.reason]], np.int8), detail=pa.array([found.detail], pa.string()))
-        verdicts.append((rows, _whole(stage, found, len(rows))))
-    if len(verdicts) == 1:
-        return verdicts[0][1]
-    values = [np.full(len(rows), np.nan) if one.value is None else one.value for rows, one in verdicts]
-    details = [pa.nulls(len(rows), pa.string()) if one.detail is None else one.detail for rows, one in verdicts]
-    names = dict.fromkeys(name for _, one in verdicts for name in one.columns)
-    return Verdict(
-        np.concatenate([one.codes for _, one in verdicts]),
-        np.concatenate(values),
-        {name: _joined_column(stage, batch, name, verdicts) for name in names},
-        pa.concat_arrays([detail.cast(pa.string()) for detail in details]),
-    )
-
-
-def _whole(stage: Stage, verdict: Verdict, rows: int) -> Verdict:
-    if len(verdict.codes) != rows:
-        raise AssertionError(f"{stage.name} judged {len(verdict.codes)} of {rows} rows")
-    return verdict
-
-
-def _joined_column(
-    stage: Stage, batch: pa.RecordBatch, name: str, verdicts: Sequence[tuple[range, Verdict]]
-) -> pa.Array:
-    had = batch.column(name) if name in batch.schema.names else None
-    kind = stage.columns.get(name) or (had.type if had is not None else None)
-    kind = kind or next(one.columns[name].type for _, one in verdicts if name in one.columns)
-    parts = []
-    for rows, one in verdicts:
-        if name in one.columns:
-            part = one.columns[name]
-        else:
-            part = pa.nulls(len(rows), kind) if had is None else had.slice(rows.start, len(rows))
-        parts.append(part.cast(kind))
-    return pa.concat_arrays(parts)
-
-
-def _scatter_index(rows: npt.NDArray[np.int64], total: int) -> pa.Array:
-    index = np.zeros(total, np.int64)
-    index[rows] = np.arange(len(rows))
-    mask = np.ones(total, np.bool_)
-    mask[rows] = False
-    return pa.array(index, mask=mask)
-
-
-def _scattered(
-    batch: pa.RecordBatch, name: str, array: pa.Array, scatter: pa.Array, live: npt.NDArray[np.bool_]
-) -> pa.Array:
-    spread = array.take(scatter)
-    if name not in batch.schema.names:
-        return spread
-    return pc.if_else(pa.array(live), spread, batch.column(name))
-
-
-def _marks(stage: Stage, batch: pa.RecordBatch, verdict: Verdict, rows: npt.NDArray[np.int64]) -> dict[str, pa.Array]:
-    hit = verdict.codes != KEPT
-    if not hit.any():
-        return {}
-    total = batch.num_rows
-    marked = np.zeros(total, np.bool_)
-    marked[rows[hit]] = True
-    mask = pa.array(marked)
-    names = _reason_array(stage.reasons + failures_of(stage))
-    codes = np.zeros(total, np.int64)
-    codes[rows[hit]] = verdict.codes[hit]
-    marks = {
-        "dropped_by": pc.if_else(mask, pa.scalar(stage.name), batch.column("dropped_by")),
-        "reason": pc.if_else(mask, names.take(pa.array(codes)), batch.column("reason")),
-        "failed": pc.or_(batch.column("failed"), pa.array(marked & (codes >= len(stage.reasons)))),
-    }
-    if verdict.value is not None:
-        values = np.full(total, np.nan)
-        values[rows] = verdict.value
-        spread = pa.array(values, mask=np.isnan(values))
-        marks["value"] = pc.if_else(mask, spread, batch.column("value"))
-    if verdict.detail is not None:
-        scatter = _scatter_index(rows, total)
-        marks["detail"] = pc.if_else(mask, verdict.detail.take(scatter), batch.column("detail"))
-    return marks
-
-
-@functools.lru_cache(maxsize=64)
-def _reason_array(names: tuple[str, ...]) -> pa.Array:
-    return pa.array(names, pa.string())
-
-
-def _with_columns(batch: pa.RecordBatch, updates: Mapping[str, pa.Array]) -> pa.RecordBatch:
-    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    fields = {f.name: f for f in batch.schema}
-    for name, array in updates.items():
-        if name in fields:
-            columns[name] = array.cast(fields[name].type)
-        else:
-            columns[name], fields[name] = array, pa.field(name, array.type)
-    return pa.RecordBatch.from_arrays(
-        list(columns.values()), schema=pa.schema(list(fields.values()), metadata=batch.schema.metadata)
-    )
 
 
 def text_of(batch: pa.RecordBatch) -> list[str]:

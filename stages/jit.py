@@ -46,7 +46,7 @@ def kernel(function: F) -> F:
 
 
 def _source(function: Callable[..., Any], seen: set[object]) -> bytes:
-    """Return the files of ``function`` and of the subkernels it calls, and the numbers it takes from others."""
+    """Return the files of ``function``, of what it calls of ours, and the numbers it takes from others."""
     if function in seen:
         return b""
     file = function.__code__.co_filename
@@ -56,7 +56,7 @@ def _source(function: Callable[..., Any], seen: set[object]) -> bytes:
         value = function.__globals__.get(name)
         if isinstance(value, int | float | np.generic):
             parts.append(f"{name}={value!r}".encode())
-        elif inner := getattr(value, "py_func", None):
+        elif inner := getattr(value, "py_func", None) or getattr(value, "_defn", None):
             parts.append(_source(inner, seen))
     return b"\n".join(parts)
 

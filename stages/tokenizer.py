@@ -6,11 +6,10 @@ level as in Radford et al. 2019). Unigram training differs between two runs, so 
 
 from __future__ import annotations
 
-import hashlib
-import os
+import functools
+import json
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +18,12 @@ from shards.errors import UserError
 from stages import failing
 from stages.failing import Failure
 from stages.models.cache import load_once
+from stages.quick_tokens import QuickTokenizer
+from stages.tokenizer_file import DEFAULT_END_OF_TEXT, read_tokenizer
 
 BYTE_SYMBOLS = 256
+
+ENDS_INSIDE: Final = Failure(failing.STAGE_ERROR, "the text gives the end-of-text token, which would end it early")
 
 Train = Callable[[Iterable[str], int], str]
 """Fits a tokeniser on texts, with so many tokens at most, and returns its ``tokenizer.json`` text."""
@@ -103,29 +106,39 @@ class Encoded(NamedTuple):
     failures: dict[int, Failure]
 
 
+class TokenizerUse(NamedTuple):
+    """How a tokeniser is used: what an ``Encoder`` is made from, in any process.
+
+    Attributes:
+        path: a ``tokenizer.json``.
+        end_of_text: the token that ends a document.
+        quick: whether fastokens encodes what it can; else ``tokenizers`` encodes everything.
+    """
+
+    path: str
+    end_of_text: str = DEFAULT_END_OF_TEXT
+    quick: bool = True
+
+
 class Encoder:
-    """A loaded tokeniser with what shards must know of it: vocabulary size, end-of-text token, digest of its file."""
+    """A loaded tokeniser with what shards must know of it: vocabulary size, end-of-text token, digest of its file.
 
-    def __init__(self, path: str) -> None:
-        from tokenizers import Tokenizer
+    Raises:
+        UserError: if the file is no tokeniser, or one that would lose text.
+    """
 
-        data = Path(path).read_bytes()
-        try:
-            self._tokenizer: Any = Tokenizer.from_str(data.decode("utf-8"))
-        except Exception as error:
-            raise UserError(
-                f"not a tokenizer.json: {error}", place=path, remedy="Name a Hugging Face tokenizer.json file"
-            ) from error
-        # A tokenizer.json may carry both from its model's training; here either would change a document in silence.
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
-        # Otherwise "<|endoftext|>" written in a page would become the control token.
-        self._tokenizer.encode_special_tokens = True
-        self.digest = hashlib.sha256(data).hexdigest()
-        vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
-        if not vocabulary:
-            raise UserError("the tokeniser has no tokens", place=path, remedy="Name a trained tokenizer.json file")
-        self.vocab_size = 1 + max(vocabulary.values())
+    def __init__(self, path: str, end_of_text: str = DEFAULT_END_OF_TEXT, quick: bool = True) -> None:
+        self._tokenizer, self._text, self.digest = read_tokenizer(path, end_of_text)
+        self._wants_quick = quick
+        self._end_of_text: int | None = self._tokenizer.token_to_id(end_of_text)
+        self.vocab_size = 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values())
+
+    @functools.cached_property
+    def quick(self) -> QuickTokenizer | str:
+        """The quick tokeniser, or why there is none. Loaded by the first text: who asks for a token needs none."""
+        quick = QuickTokenizer.load(self._text) if self._wants_quick else "not asked for"
+        self._text = ""
+        return quick
 
     def token_id(self, token: str, place: str) -> int:
         """Return a token's id.
@@ -142,19 +155,40 @@ class Encoder:
             )
         return int(found)
 
+    def tokens_of(self, text: str) -> list[int]:
+        """Return the tokens of one text as ``tokenizers`` gives them, the end-of-text token among them if it does."""
+        return [int(token) for token in self._encode_slowly([text]).values]
+
     def encode(self, texts: list[str]) -> Encoded:
-        """Return the tokens of n texts, no special ones among them. A text on which the library fails has none."""
+        """Return the tokens of n texts, no special ones among them.
+
+        A text has none, and a failure, if both libraries fail on it, or if it gives the end-of-text token itself.
+        """
         try:
-            return failing.call_first(self._encode, texts)
+            found = failing.call_first(self._encode, texts)
         except BaseException as error:
 
             def again(rows: range) -> Encoded:
                 return failing.call_again(self._encode, texts[rows.start : rows.stop])
 
-            pieces = failing.settle_failed(range(len(texts)), error, again, self._failure_of)
-        return joined_tokens(pieces)
+            found = joined_tokens(failing.settle_failed(range(len(texts)), error, again, self._failure_of))
+        return self._without_end_of_text(found)
 
     def _encode(self, texts: list[str]) -> Encoded:
+        quick = self.quick
+        if isinstance(quick, str):
+            return self._encode_slowly(texts)
+        try:
+            return Encoded(*quick.encode(texts), {})
+        except failing.NOT_OF_A_DOCUMENT:
+            raise
+        except BaseException:
+            if len(texts) > 1:
+                raise
+            # Settled down to the one text that it cannot take.
+            return self._encode_slowly(texts)
+
+    def _encode_slowly(self, texts: list[str]) -> Encoded:
         ids = [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
         offsets = np.zeros(len(ids) + 1, np.int64)
         np.cumsum([len(piece) for piece in ids], out=offsets[1:])
@@ -167,6 +201,22 @@ class Encoder:
         # A tokeniser that cannot encode a plain word is broken: that is no fault of any document.
         broken = failing.error_of(lambda: self._encode(["word"]))
         return None if type(error) is broken else Failure.of(error)
+
+    def _without_end_of_text(self, found: Encoded) -> Encoded:
+        """Return the tokens with none for a text that gives the end-of-text token: it would end in its middle.
+
+        Where that token is an ordinary entry of the vocabulary, as in Unigram models, no setting keeps text from it.
+        """
+        places = np.flatnonzero(found.values == self._end_of_text) if self._end_of_text is not None else ()
+        if not len(places):
+            return found
+        guilty = np.unique(np.searchsorted(found.offsets, places, side="right") - 1)
+        lengths = np.diff(found.offsets)
+        kept = np.ones(len(lengths), np.bool_)
+        kept[guilty] = False
+        values = found.values[np.repeat(kept, lengths)]
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.where(kept, lengths, 0))])
+        return Encoded(values, offsets, {**found.failures, **dict.fromkeys(guilty.tolist(), ENDS_INSIDE)})
 
 
 def joined_tokens(pieces: Sequence[tuple[range, Encoded | Failure]]) -> Encoded:
@@ -187,6 +237,10 @@ def joined_tokens(pieces: Sequence[tuple[range, Encoded | Failure]]) -> Encoded:
     return Encoded(np.concatenate(values), np.concatenate(offsets), failures)
 
 
-def load_encoder(path: str | os.PathLike[str]) -> Encoder:
+def load_encoder(use: TokenizerUse) -> Encoder:
     """Return the encoder of a ``tokenizer.json``, loaded once per process."""
-    return load_once(Encoder, os.fspath(path))
+    return load_once(_load, json.dumps(use))
+
+
+def _load(use: str) -> Encoder:
+    return Encoder(*json.loads(use))

@@ -10,15 +10,17 @@ import sys
 import tomllib
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
 from pipelines.recipe import parse_recipe
 from shards.schema import DOCUMENT
-from stages.base import Stage, mark
+from stages.base import Stage
+from stages.marking import mark
 from tests.integration.support import CHECKOUT, headrace
+from tests.trainer.synthetic_run import write_run
 
 README = CHECKOUT / "README.md"
 CONTRIBUTING = CHECKOUT / ".github" / "CONTRIBUTING.md"
@@ -38,10 +40,30 @@ def test_the_recipe_in_the_readme_is_valid() -> None:
 
 @pytest.mark.integration
 def test_the_python_in_the_readme_runs_and_prints_the_verdict() -> None:
-    (code,) = blocks(README, "python")
+    (code,) = blocks(README, "python", after="beam: ")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=CHECKOUT, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["gopher_quality_v2", "too_few_words"]
+
+
+@pytest.mark.parametrize(("example", "needs"), [("a loop", "torch"), ("Hugging Face", "accelerate")])
+def test_the_streams_examples_in_the_readme_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, example: str, needs: str
+) -> None:
+    pytest.importorskip(needs)
+    (code,) = blocks(README, "python", after=f"stream: {example}")
+    write_run(tmp_path / "headrace-demo" / "run")
+    monkeypatch.chdir(tmp_path)
+    values: dict[str, Any] = {"__name__": "readme"}
+    exec(compile(code, str(README), "exec"), values)
+    if example == "a loop":
+        assert next(iter(values["dataset"]))["step"] == 5
+    else:
+        assert (tmp_path / "hugging-face").is_dir()
+
+
+def test_all_python_in_the_readme_is_run_by_a_test() -> None:
+    assert len(blocks(README, "python")) == 3
 
 
 def test_the_tree_in_the_readme_is_the_tree() -> None:
@@ -70,18 +92,26 @@ def test_the_tree_in_the_readme_is_the_tree() -> None:
 
 def test_the_filter_in_contributing_works_as_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (code,) = blocks(CONTRIBUTING, "python", after="filter: ")
-    assert 25 <= len(code.splitlines()) <= 60
+    assert 25 <= len(code.splitlines()) <= 40
     (line,) = blocks(CONTRIBUTING, "python", after="registry line")
     name, target = re.findall(r'"([^"]+)"', line)
     module = _load(tmp_path, target.partition(":")[0], code, monkeypatch)
-    stage: Stage = getattr(module, target.partition(":")[2])()
+    kind = getattr(module, target.partition(":")[2])
+    stage: Stage = kind()
     assert (stage.name, isinstance(stage, Stage)) == (name, True)
-    rows = [{"doc_id": i, "text": text} for i, text in enumerate(["BUY NOW at Ours", "A quiet sentence.", "", "12 34"])]
+    texts = ["BUY NOW at Ours", "A quiet sentence.", "", "12 34", None]
+    rows = [{"doc_id": i, "text": text} for i, text in enumerate(texts)]
     common = {"source_index": 0, "offset": 0, "language": "en", "domain": "web", "failed": False}
     batch = pa.RecordBatch.from_pylist([{**row, **common} for row in rows], schema=DOCUMENT)
     marked = mark(stage, batch)
-    assert marked.column("reason").to_pylist() == ["too_much_upper_case", None, None, None]
-    assert marked.column("value").to_pylist()[0] == pytest.approx(np.round(7 / 12, 4))
+    assert marked.column("reason").to_pylist() == ["too_much_upper_case", None, None, None, None]
+    assert marked.column("value").to_pylist()[0] == 0.5833
+    assert marked.column("upper_case_v1.upper_case").to_pylist() == [0.5833, 0.0714, None, None, None]
+    # Of the columns that it needs alone, and with any limit that a recipe may write.
+    assert stage.judge(pa.record_batch({"text": texts})).codes.tolist() == [0, -1, -1, -1, -1]
+    by_language = kind(max_upper_case={"language": {"en": 0.05}, "default": 0.4})
+    assert by_language.judge(batch).codes.tolist() == [0, 0, -1, -1, -1]
+    assert kind(max_upper_case={"percentile": 50}).judge(batch).codes.tolist() == [-1] * 5
 
 
 def _load(folder: Path, name: str, code: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:

@@ -92,6 +92,35 @@ class StepPlan:
         """Number of rows."""
         return len(self.domain)
 
+    @cached_property
+    def segments(self) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """(first slot, slots, number in the row or -1) of each span and each run of padding, in slot order."""
+        context, placed = self.context_tokens, self.placed
+        count = np.bincount(placed.row, minlength=self.rows)
+        number = np.arange(len(placed.row)) - np.repeat(np.cumsum(count) - count, count)
+        used = np.bincount(placed.row, weights=placed.length, minlength=self.rows).astype(np.int64)
+        padded = np.flatnonzero(used < context)
+        first = np.concatenate([placed.row * context + placed.column, padded * context + used[padded]])
+        length = np.concatenate([placed.length, context - used[padded]])
+        number = np.concatenate([number, np.full(len(padded), NO_DOCUMENT)])
+        order = np.argsort(first, kind="stable")
+        return first[order], length[order], number[order]
+
+    @property
+    def padding(self) -> int:
+        """Number of slots that hold no token."""
+        return self.rows * self.context_tokens - int(self.placed.length.sum())
+
+    @property
+    def targets(self) -> int:
+        """Number of targets: every token but the last one of a document has one."""
+        return int(self.placed.length.sum()) - int(self.placed.last.sum())
+
+    @property
+    def cut_documents(self) -> int:
+        """Number of documents that a row's end cuts: the rest of each comes in another row."""
+        return int((~self.placed.last).sum())
+
     def part(self, rows: slice) -> StepPlan:
         """Return consecutive rows as a plan of their own, with rows counted from 0."""
         first, stop, stride = rows.indices(self.rows)
@@ -119,6 +148,21 @@ class Batch:
     tokens: Int64Array
     targets: Int64Array
 
+    @classmethod
+    def with_segments(
+        cls,
+        plan: StepPlan,
+        tokens: Int64Array,
+        targets: Int64Array,
+        document: npt.NDArray[np.int32],
+        positions: npt.NDArray[np.int32],
+    ) -> Batch:
+        """Return a batch with ``document`` and ``positions`` that were computed before."""
+        batch = cls(plan, tokens, targets)
+        # Where cached_property would put them.
+        batch.__dict__["_segments"] = document, positions
+        return batch
+
     @property
     def domain(self) -> Int64Array:
         """int64 of shape (rows,): index of each row's domain, -1 if the row is all padding."""
@@ -136,7 +180,7 @@ class Batch:
 
     @cached_property
     def _segments(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        first, length, number = _segments(self.plan)
+        first, length, number = self.plan.segments
         shape = self.tokens.shape
         positions = np.arange(self.tokens.size, dtype=np.int32) - np.repeat(first.astype(np.int32), length)
         return np.repeat(number.astype(np.int32), length).reshape(shape), positions.reshape(shape)
@@ -145,14 +189,16 @@ class Batch:
 def assemble(shards: ShardSet, plan: StepPlan, subset: Subset = "train") -> Batch:
     """Read the tokens of a plan."""
     context, placed = plan.context_tokens, plan.placed
-    flat = np.full(plan.rows * context, shards.catalog.end_of_text, np.int64)
+    # Widened at once, after all spans are copied: copies that widen take twice as long.
+    flat = np.full(plan.rows * context, shards.catalog.end_of_text, shards.dtype)
     first = placed.row * context + placed.column
-    targets = np.full(flat.size, IGNORE, np.int64)
     for index in np.unique(placed.domain).tolist():
         mine = placed.domain == index
         domain, part, at = plan.domains[index], placed.take(np.flatnonzero(mine)), first[mine]
         shards.gather(domain, subset, part.document, part.start, part.length, flat, at)
+    targets = np.empty(flat.size, np.int64)
     targets[:-1] = flat[1:]
+    targets[-1:] = IGNORE
     targets[first + placed.length - 1] = IGNORE
     for index in np.unique(placed.domain[~placed.last]).tolist():
         # Where a row cuts a document, the last target is the token after the cut, which lies in another row.
@@ -160,25 +206,11 @@ def assemble(shards: ShardSet, plan: StepPlan, subset: Subset = "train") -> Batc
         part, after = placed.take(np.flatnonzero(cut)), (first + placed.length - 1)[cut]
         ones = np.ones(len(after), np.int64)
         shards.gather(plan.domains[index], subset, part.document, part.start + part.length, ones, targets, after)
-    begins, length, number = _segments(plan)
+    begins, length, number = plan.segments
     for begin, size in zip(begins[number < 0].tolist(), length[number < 0].tolist(), strict=True):
         targets[begin : begin + size] = IGNORE
     shape = plan.rows, context
-    return Batch(plan, flat.reshape(shape), targets.reshape(shape))
-
-
-def _segments(plan: StepPlan) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """Return (first slot, slots, number in the row or -1) of each span and each run of padding, in slot order."""
-    context, placed = plan.context_tokens, plan.placed
-    count = np.bincount(placed.row, minlength=plan.rows)
-    number = np.arange(len(placed.row)) - np.repeat(np.cumsum(count) - count, count)
-    used = np.bincount(placed.row, weights=placed.length, minlength=plan.rows).astype(np.int64)
-    padded = np.flatnonzero(used < context)
-    first = np.concatenate([placed.row * context + placed.column, padded * context + used[padded]])
-    length = np.concatenate([placed.length, context - used[padded]])
-    number = np.concatenate([number, np.full(len(padded), NO_DOCUMENT)])
-    order = np.argsort(first, kind="stable")
-    return first[order], length[order], number[order]
+    return Batch(plan, flat.astype(np.int64).reshape(shape), targets.reshape(shape))
 
 
 def micro_batches(rows: int, micro_batch_rows: int, rank: int, ranks: int) -> list[slice]:

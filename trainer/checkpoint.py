@@ -103,10 +103,11 @@ class Checkpoints:
     def __init__(self, folder: Path, keep: int) -> None:
         self._folder, self._keep = folder, keep
 
-    def find(self) -> Found:
-        """Look for the newest committed checkpoint whose files match its marker."""
+    def find(self, step: int | None = None) -> Found:
+        """Look for the newest committed checkpoint whose files match its marker, or for the one of a step."""
         notes = []
-        for name in reversed(self._names()):
+        wanted = None if step is None else f"step-{step:08d}"
+        for name in reversed([name for name in self._names() if wanted in (None, name)]):
             if not (self._folder / name / _MARKER).is_file():
                 notes.append(f"checkpoint {name} was never finished: skipped")
             elif problem := self._problem(name):

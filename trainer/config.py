@@ -16,12 +16,21 @@ from shards.reader import ShardSet
 from shards.schedule.schedule import Schedule
 from shards.store import Store
 from shards.training import DEFAULT_MICRO_BATCH_TOKENS, Bf16, ModelSettings, TrainSettings, parse_settings
+from trainer.branches import branch_folder, branch_schedule
 
 _FINISHED: Final = "finished.json"
 
 # Where it is computed, and how often something is evaluated or saved. Every other setting changes the weights.
 _FREE: Final = frozenset(
-    {"zero", "attention", "checkpoint_every_steps", "keep_checkpoints", "evaluate_every_steps", "evaluate_tokens"}
+    {
+        "zero",
+        "attention",
+        "steps_ahead",
+        "checkpoint_every_steps",
+        "keep_checkpoints",
+        "evaluate_every_steps",
+        "evaluate_tokens",
+    }
 )
 
 # "auto" is resolved when training starts; the result is compared instead (``trainer.bf16.choose_bf16``).
@@ -38,10 +47,13 @@ class Job:
     schedule: Schedule
     vocabulary: int
     shards_digest: str
+    branch: str | None = None
 
     @classmethod
-    def load(cls, folder: Path) -> Job:
+    def load(cls, folder: Path, branch: str | None = None) -> Job:
         """Read and check a folder that ``headrace run`` finished: ``train.json``, ``schedule.json`` and ``shards``.
+
+        With ``branch``, the schedule is the branch's, and the output goes into its folder.
 
         Raises:
             IncompleteError: if the run is not finished, or a file has changed since it finished.
@@ -58,8 +70,15 @@ class Job:
         training = parse_settings(TrainSettings, tables.get("training") or {}, f"{place}, [training]")
         path = folder / SCHEDULE_FILE
         schedule = Schedule.from_json(path.read_bytes(), str(path))
+        if branch is not None:
+            schedule = branch_schedule(folder, branch)
         catalog = ShardSet.open(folder / "shards").catalog
-        return cls(folder, model, training, schedule, catalog.vocab_size, catalog.digest)
+        return cls(folder, model, training, schedule, catalog.vocab_size, catalog.digest, branch)
+
+    @property
+    def output(self) -> Path:
+        """Folder of what this training writes: the run's, or the branch's."""
+        return self.folder if self.branch is None else branch_folder(self.folder, self.branch)
 
     @property
     def identity(self) -> dict[str, str]:
@@ -81,22 +100,32 @@ class Job:
     @property
     def log_path(self) -> Path:
         """JSON lines: losses per step and domain. Holds no times, so that equal trainings write equal bytes."""
-        return self.folder / "train-log.jsonl"
+        return self.output / "train-log.jsonl"
 
     @property
     def timings_path(self) -> Path:
         """JSON lines: seconds and tokens per second of each step."""
-        return self.folder / "train-timings.jsonl"
+        return self.output / "train-timings.jsonl"
 
     @property
     def checkpoints_path(self) -> Path:
         """Folder of the checkpoints."""
-        return self.folder / "checkpoints"
+        return self.output / "checkpoints"
+
+    @property
+    def stream_states_path(self) -> Path:
+        """JSON lines: the stream's state before every hundredth step, from which other steps are found."""
+        return self.output / "stream-states.jsonl"
+
+    @property
+    def fitted_path(self) -> Path:
+        """Folder of what exact epochs came to, in steps."""
+        return self.folder / "fitted"
 
     @property
     def weights_path(self) -> Path:
         """Folder of the final weights."""
-        return self.folder / "weights"
+        return self.output / "weights"
 
     def mark_finished(self, step: int, bf16: Bf16 | None) -> None:
         """Record, after everything else is written, that training is finished and the weights are complete."""

@@ -20,8 +20,20 @@ from trainer.packing import PackedRows, Spans, pack
 GROUP_ROWS: Final = 128
 """Rows that a group fills at least, approximately: with fewer, best fit leaves gaps at long contexts."""
 
+GROUP_SLOTS: Final = 1 << 21
+"""Slots that a group fills at least: its last row is full in part only, which counts for more where rows are short."""
+
+MAX_GROUP_ROWS: Final = 1_024
+"""Rows that ``GROUP_SLOTS`` asks for at most."""
+
 GROUP_DOCUMENTS: Final = 128
 """Documents in a group, at least: with fewer, a batch could hold many rows of the same long document."""
+
+
+def group_documents(context_tokens: int, documents: int, tokens: int) -> int:
+    """Return the documents of a group in a domain that has so many documents and tokens."""
+    rows = max(GROUP_ROWS, min(GROUP_SLOTS // context_tokens, MAX_GROUP_ROWS))
+    return max(GROUP_DOCUMENTS, -(-rows * context_tokens * documents // tokens))
 
 
 @dataclass
@@ -122,7 +134,7 @@ class Cursor:
             epoch, start = epoch + bool(self._documents), 0
         if not self._documents or (self._max_epochs is not None and epoch >= self._max_epochs):
             return False
-        wanted = max(GROUP_DOCUMENTS, -(-GROUP_ROWS * context_tokens * self._documents // self._tokens))
+        wanted = group_documents(context_tokens, self._documents, self._tokens)
         left = self._documents - start
         # A short last group would fill its rows badly, so it is merged into the one before.
         self._state = CursorState(epoch, start, left if left < wanted + wanted // 2 else wanted)
@@ -138,7 +150,7 @@ class Cursor:
             key = epoch_key(self._seed, self._domain, state.epoch)
             self._order = state.epoch, DocumentOrder(self._shards.shard_rows(self._domain), key, self._window)
         documents = self._order[1](state.start, state.start + state.count)
-        lengths = self._shards.locate(self._domain, "train", documents).length
+        lengths = self._shards.lengths(self._domain, "train", documents)
         self._group = Group(PackedRows(0, Spans.whole(lengths[:0]), np.zeros(1, np.int64)), documents, lengths)
 
     def _repack(self, spans: Spans, context_tokens: int) -> None:

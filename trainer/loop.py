@@ -18,17 +18,20 @@ from shards.reader import ShardSet
 from shards.schedule.schedule import Intervention, Point, Schedule
 from shards.training import Bf16
 from trainer.attention import choose_backend
+from trainer.batch import Batch
 from trainer.bf16 import Bf16Choice, choose_bf16
 from trainer.checkpoint import Checkpoints, Found, Progress
 from trainer.collectives import any_asks, from_first
 from trainer.config import Job
 from trainer.evaluate import HeldOut
-from trainer.micro_batch import Losses, Tally, filled, losses_of, mean_loss, most_per_rank, target_count
+from trainer.micro_batch import Losses, Tally, filled, losses_of, mean_loss, most_per_rank, pinned, target_count
 from trainer.optimizer import ShardedAdamW
 from trainer.pace import Pace
+from trainer.padding import mostly_padding
 from trainer.report import Log, Screen
 from trainer.rope import rope_of
 from trainer.sharding import distributed, is_replicated, shard
+from trainer.steps_ahead import StepsAhead
 from trainer.stream import Stream, fit
 
 # The loss of an untrained model is near ln(vocabulary). One further away than this, in nats, has a cause worth finding.
@@ -88,7 +91,16 @@ class Trainer:
             self._load(found.name, progress)
         state = None if progress is None else progress.stream
         seed, window = job.training.seed, job.training.window_shards
-        self._stream = Stream(self._shards, self._schedule, seed, window_shards=window, state=state)
+        self._stream = Stream(
+            self._shards,
+            self._schedule,
+            seed,
+            window_shards=window,
+            state=state,
+            keep=job.stream_states_path,
+            writes=self._rank == 0,
+        )
+        self._steps = StepsAhead(self._stream, self._read, job.training.steps_ahead)
 
     @property
     def bf16_mode(self) -> Bf16 | None:
@@ -134,8 +146,9 @@ class Trainer:
             return schedule
         steps = None if progress is None else progress.last_phase_steps
         if steps is None:
-            seed, window = self._job.training.seed, self._job.training.window_shards
-            steps = from_first(lambda: fit(self._shards, schedule, seed, window_shards=window).phases[-1].steps)
+            seed, window, keep = self._job.training.seed, self._job.training.window_shards, self._job.fitted_path
+            counted = from_first(lambda: fit(self._shards, schedule, seed, window_shards=window, keep=keep))
+            steps = counted.phases[-1].steps
         return schedule.with_last_phase(steps)
 
     def _load(self, name: str, progress: Progress) -> None:
@@ -170,15 +183,23 @@ class Trainer:
         with ExitStack() as stack:
             log = stack.enter_context(Log(self._job.log_path, self.step)) if writes else None
             timings = stack.enter_context(Log(self._job.timings_path, self.step)) if writes else None
+            stack.enter_context(self._steps)
             stack.enter_context(self.screen.progress(self.step, end))
-            if log is not None and self.step == 0:
-                log.write(self._start())
+            if self.step == 0:
+                self._warn_of_padding()
+                if log is not None:
+                    log.write(self._start())
             pace = Pace(self._schedule.tokens_before(end), self._clock)
             while self.step < end and not (interrupted := any_asks(stop())):
                 self._advance(log, timings, pace)
         if self.step != self._saved_step:
             self._save()
         return Outcome(self.step, self.finished, interrupted)
+
+    def _warn_of_padding(self) -> None:
+        training = self._job.training
+        for padded in mostly_padding(self._shards, self._schedule, training.seed, training.window_shards):
+            self.screen.say(f"warning: {padded}")
 
     def _start(self) -> dict[str, Any]:
         """Return the first line of the log: what comparable trainings must share in addition to their settings."""
@@ -209,9 +230,9 @@ class Trainer:
     def _train(self, point: Point) -> dict[str, Any]:
         """Train on the batch of one step and return its line of the log."""
         rows = self._job.training.rows_per_micro_batch(point.context_tokens)
-        parts = self._stream.rows_for(point.step, rows, self._rank, self._ranks)
         most = most_per_rank(point.rows, rows, self._ranks)
-        batches = filled([self._stream.batch(point.step, part) for part in parts], most, point.context_tokens)
+        taken = self._steps.take(point.step)
+        batches = filled(taken.batches, most, point.context_tokens)
         # Counted over all ranks before any backward pass, so that no gradient depends on which rank has which rows.
         count = max(1, target_count(batches, self._device))
         rope = rope_of(point.rope, self._job.model.head_width)
@@ -240,8 +261,16 @@ class Trainer:
             "learning_rate": point.learning_rate,
             "loss": mean_loss(by_domain),
             "gradient_norm": norm,
+            "padding": taken.plan.padding,
+            "cut_documents": taken.plan.cut_documents,
             "domains": _table(by_domain),
         }
+
+    def _read(self, stream: Stream, step: int) -> list[Batch]:
+        """Read this rank's micro-batches of a step; called in a thread of its own."""
+        rows = self._job.training.rows_per_micro_batch(self._schedule.at_step(step).context_tokens)
+        batches = [stream.batch(step, part) for part in stream.rows_for(step, rows, self._rank, self._ranks)]
+        return [pinned(batch) for batch in batches] if self._device.type == "cuda" else batches
 
     def _skip(self, point: Point) -> dict[str, Any]:
         tokens = point.tokens + point.batch_tokens
@@ -274,12 +303,11 @@ class Trainer:
         return losses
 
     def _save(self) -> None:
-        self._stream.seek(self.step)
         progress = Progress(
             step=self.step,
             tokens=self._schedule.tokens_before(self.step),
             updates=self.optimizer.steps,
-            stream=self._stream.state(),
+            stream=self._steps.state(self.step),
             identity=self._job.identity,
             bf16=self.bf16_mode,
             interventions=[change.model_dump(mode="json") for change in self.interventions],

@@ -7,7 +7,7 @@ adds masked ones, which predict nothing, so that every rank calls the same colle
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -39,6 +39,18 @@ def masked(context_tokens: int) -> Batch:
     shape = (1, min(context_tokens, _MASKED_TOKENS))
     plan = StepPlan(shape[1], (), np.full(1, NO_DOCUMENT, np.int64), Placed.joined([]))
     return Batch(plan, np.zeros(shape, np.int64), np.full(shape, IGNORE, np.int64))
+
+
+def pinned(batch: Batch, pin: Callable[[Tensor], Tensor] = Tensor.pin_memory) -> Batch:
+    """Return a micro-batch whose arrays lie in pinned memory, from which a GPU copies without waiting for the host.
+
+    Whoever computes it must keep it until the GPU has copied from it, as until a loss is read back.
+    """
+    # A view keeps its tensor, and with it the pinned memory.
+    tokens, targets, document, positions = (
+        pin(torch.from_numpy(array)).numpy() for array in (batch.tokens, batch.targets, batch.document, batch.positions)
+    )
+    return Batch.with_segments(batch.plan, tokens, targets, document, positions)
 
 
 def target_count(batches: Sequence[Batch], device: torch.device) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import numpy.typing as npt
 
@@ -9,22 +11,29 @@ from shards.permute import Permutation, derive_key
 
 Int64Array = npt.NDArray[np.int64]
 
+DEFAULT_WINDOW_SHARDS: Final = 128
+"""Shards of a window where no number is given: the files of three domains' windows stay open together.
+
+At the usual size of a shard these are millions of documents, taken from all over the domain, because the shards are
+permuted first. A domain with fewer shards is one window, so its order is fully global.
+"""
+
 
 class DocumentOrder:
     """Shards in permuted order, cut into windows of ``window_shards``; documents are permuted within each window.
 
-    By default the whole domain is one window, which makes the order fully global. When shards are fetched from remote
-    storage, only the shards of a window have to be local at once. Memory grows with the shards, not with the documents.
+    Only the shards of a window have to be open, or local, at once. Memory grows with the shards, not with the
+    documents.
 
     Args:
         shard_rows: int64 of shape (shards,): documents in each shard.
         key: 64-bit key of the order, from ``epoch_key``.
-        window_shards: shards per window; None for all.
+        window_shards: shards per window; ``DEFAULT_WINDOW_SHARDS`` by default.
     """
 
     def __init__(self, shard_rows: Int64Array, key: int, window_shards: int | None = None) -> None:
         count = len(shard_rows)
-        window = min(window_shards or count, count) or 1
+        window = min(window_shards or DEFAULT_WINDOW_SHARDS, count) or 1
         self._shards = Permutation(count, derive_key("shards", key))(np.arange(count))
         rows = shard_rows[self._shards]
         # Documents before each shard: in the numbering of the domain, and in the permuted order of shards.

@@ -7,24 +7,32 @@ is served does not depend on the number of ranks, and a run can resume from the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Final, Literal
 
 import numpy as np
 import pydantic
 
-from shards.errors import UserError
+from shards.errors import IncompleteError, UserError
 from shards.reader import ShardSet
 from shards.schedule.schedule import Schedule
+from shards.sealed import digest_of, read_sealed, write_sealed
+from shards.store import Store
 from trainer.batch import Batch, Placed, StepPlan, assemble, micro_batches
 from trainer.cursor import Cursor, CursorState, Group
+from trainer.kept_states import KeptStates
 from trainer.mixing import Mixer
+from trainer.order import DEFAULT_WINDOW_SHARDS
+
+_VERSION: Final = 2
+"""Raised when the same shards, schedule and seed give other batches."""
 
 
 class _StreamState(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid")
-    version: Literal[1] = 1
+    version: Literal[2] = _VERSION
     seed: int
-    window_shards: int | None
+    window_shards: int
     schedule: str
     shards: str
     step: int
@@ -39,8 +47,10 @@ class Stream:
         shards: the shards of a run; only their ``train`` subset is served.
         schedule: resolved on these shards. One with ``exact_epochs`` must be fitted first: see ``fit``.
         seed: seed of the order of documents and rows.
-        window_shards: shards whose documents are permuted together; None for all. See ``DocumentOrder``.
+        window_shards: shards whose documents are permuted together. See ``DocumentOrder``.
         state: result of ``state()``, to continue from there; only one group per domain is rebuilt.
+        keep: a file that keeps the state of every hundredth step for ``seek``; in memory alone by default.
+        writes: whether this process writes to ``keep``; one alone may.
 
     Raises:
         UserError: if the schedule was resolved on other shards or is not fitted, or the state is from another run.
@@ -54,6 +64,8 @@ class Stream:
         *,
         window_shards: int | None = None,
         state: Mapping[str, Any] | None = None,
+        keep: Path | None = None,
+        writes: bool = True,
     ) -> None:
         check_resolved_on(schedule, shards)
         if schedule.exact_epochs and not schedule.fitted:
@@ -63,17 +75,24 @@ class Stream:
                 remedy="Pass it through trainer.stream.fit",
             )
         self.shards, self.schedule, self.seed, self.window_shards = shards, schedule, seed, window_shards
-        self._identity = {
+        self._identity: dict[str, Any] = {
+            "version": _VERSION,
             "seed": seed,
-            "window_shards": window_shards,
+            "window_shards": window_shards or DEFAULT_WINDOW_SHARDS,
             "schedule": schedule.digest,
             "shards": shards.catalog.digest,
         }
+        self._kept = KeptStates(self._identity, keep, writes=writes)
         self._planned: tuple[int, StepPlan] | None = None
         if state is None:
             self._move_to(0, {})
         else:
             self._resume(state)
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """What decides the batches: a state of a stream with another identity is refused."""
+        return dict(self._identity)
 
     @property
     def step(self) -> int:
@@ -89,18 +108,28 @@ class Stream:
         state = _StreamState.model_validate({**self._identity, "step": self._step, "domains": domains})
         return state.model_dump(mode="json")
 
-    def seek(self, step: int) -> None:
-        """Go to a step by planning everything before it, from the beginning if the step has already passed.
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go to where a stream was when it returned this state.
 
-        Takes time proportional to the rows in between, though no token is read; a stream built from a state does not.
+        Raises:
+            UserError: if the state is of another stream.
+        """
+        self._resume(state)
+
+    def seek(self, step: int) -> None:
+        """Go to a step, by planning what lies between it and the last state that is known before it.
+
+        Takes time proportional to the rows in between, though no token is read. States are known of where the stream
+        is, and of every hundredth step that it, or an earlier one with the same ``keep``, has passed.
 
         Raises:
             ValueError: if the schedule does not have this step or end before it.
         """
         if not 0 <= step <= self.schedule.steps:
             raise ValueError(f"step {step} is not between 0 and {self.schedule.steps}")
-        if step < self._step:
-            self._move_to(0, {})
+        kept = self._kept.before(step)
+        if kept is not None and (step < self._step or kept["step"] > self._step):
+            self._resume(kept)
         while self._step < step:
             self._next()
 
@@ -140,7 +169,8 @@ class Stream:
                 remedy="Remove this checkpoint, to resume from an older one or to start again",
             ) from None
         for name, here in self._identity.items():
-            if (there := getattr(parsed, name)) != here:
+            there = getattr(parsed, name)
+            if there != here and not (name == "schedule" and self.schedule.continues(there, parsed.step)):
                 raise UserError(
                     f"the checkpoint was written with {name} {there}, but this run has {here}",
                     place="checkpoint",
@@ -166,10 +196,16 @@ class Stream:
                     state=CursorState(epoch, start, count, list(packings)),
                 )
             )
-        self._mixer = Mixer(self.schedule, served)
+        self._serving = self.schedule.serving(step)
+        self._mixer = Mixer(self._serving, served)
 
     def _next(self) -> StepPlan:
         """Plan the next step."""
+        if self._kept.is_due(self._step):
+            self._kept.offer(self._step, self.state())
+        if (serving := self.schedule.serving(self._step)) is not self._serving:
+            # Here a branch begins: from now on its weights are due, and what was served before counts.
+            self._serving, self._mixer = serving, Mixer(serving, self._mixer.served)
         point = self.schedule.at_step(self._step)
         context = point.context_tokens
         domain = np.full(point.rows, -1, np.int64)
@@ -204,12 +240,17 @@ class Stream:
         return all(cursor.done for cursor in self._cursors)
 
 
-def fit(shards: ShardSet, schedule: Schedule, seed: int, *, window_shards: int | None = None) -> Schedule:
+def fit(
+    shards: ShardSet, schedule: Schedule, seed: int, *, window_shards: int | None = None, keep: Path | None = None
+) -> Schedule:
     """Return a schedule with ``exact_epochs`` at its true length, found by planning it; any other schedule unchanged.
 
     Rows hold padding, so an epoch takes more row slots than it has tokens; how many depends on where the context
     changes. All phases except the last keep their tokens; the last takes the remaining rows, so that its learning rate
     ends where the documents do. Only the last step may have rows that are all padding. Only lengths are read.
+
+    With ``keep``, a folder, what was counted is kept there and not counted again for the same shards, schedule and
+    seed. A file that is not what was written is written again.
 
     Raises:
         UserError: if the phases before the last leave nothing for it.
@@ -217,6 +258,10 @@ def fit(shards: ShardSet, schedule: Schedule, seed: int, *, window_shards: int |
     if not schedule.exact_epochs or schedule.fitted:
         return schedule
     stream = Stream(shards, schedule.with_last_phase(1 << 40), seed, window_shards=window_shards)
+    identity = digest_of(stream.identity)
+    file = f"{identity[:16]}.json"
+    if keep is not None and (steps := _kept_steps(Store(keep), file, identity)) is not None:
+        return schedule.with_last_phase(steps)
     before = sum(phase.steps for phase in schedule.phases[:-1])
     while not stream.done:
         stream.seek(stream.step + 1)
@@ -226,7 +271,18 @@ def fit(shards: ShardSet, schedule: Schedule, seed: int, *, window_shards: int |
             place="schedule.phases",
             remedy="Give them smaller shares, or smaller batches",
         )
+    if keep is not None:
+        write_sealed(Store(keep), file, {"of": identity, "last_phase_steps": stream.step - before})
     return schedule.with_last_phase(stream.step - before)
+
+
+def _kept_steps(store: Store, file: str, identity: str) -> int | None:
+    """Return the steps of the last phase that were counted before; None if they are to be counted."""
+    try:
+        said = read_sealed(store, file) if store.exists(file) else {}
+    except IncompleteError:
+        return None
+    return int(said["last_phase_steps"]) if said.get("of") == identity else None
 
 
 def check_resolved_on(schedule: Schedule, shards: ShardSet) -> None:

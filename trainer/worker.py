@@ -39,6 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Train in the folder given by the arguments, and return the exit code."""
     parser = argparse.ArgumentParser(prog="trainer", description=__doc__)
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--branch", default=None, help="train this branch, which headrace train has made")
     parser.add_argument("--fresh", action="store_true", help="remove checkpoints and start again")
     parser.add_argument("--stop-after-steps", type=int, default=None, help="save and stop after this many steps")
     parser.add_argument("--no-verify", dest="verify", action="store_false", help="do not check the shards' bytes first")
@@ -50,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         with holding, _ranks() as mesh:
             # Read after all ranks have joined, and so under the lock: curation cannot be changing it.
-            job = Job.load(folder)
+            job = Job.load(folder, options.branch)
             if options.verify:
                 _verify(job, time.perf_counter)
             interrupted = train(job, mesh, stop, fresh=options.fresh, stop_after_steps=options.stop_after_steps)
@@ -96,7 +97,8 @@ def train(job: Job, mesh: DeviceMesh, stop: Stop, *, fresh: bool = False, stop_a
     with stop.deferred():
         outcome = trainer.run(stop_after_steps, stop)
     if not outcome.finished:
-        trainer.screen.say(f"stopped after step {outcome.step}; resume with: headrace train {job.folder}")
+        branch = "" if job.branch is None else f" --branch {job.branch}"
+        trainer.screen.say(f"stopped after step {outcome.step}; resume with: headrace train {job.folder}{branch}")
         return outcome.interrupted
     last = job.schedule.phases[-1]
     end_of_text = ShardSet.open(job.folder / "shards").catalog.end_of_text

@@ -14,7 +14,8 @@ from pipelines.beam import coder
 from pipelines.beam.dofn import Step
 from pipelines.beam.isolation import mark
 from shards.schema import TEXT_COLUMNS
-from stages.base import Stage, live_mask
+from stages.base import Stage, link_of
+from stages.marking import live_mask
 
 coder.register()
 
@@ -27,7 +28,7 @@ class Apply(beam.PTransform[Any, Any]):
     """
 
     def __init__(self, stage: Stage) -> None:
-        super().__init__(label=stage.name)
+        super().__init__(label=link_of(stage))
         self._stage = stage
 
     def expand(self, batches: Any) -> Any:
@@ -40,7 +41,7 @@ class _Mark(Step):
         self._stage = stage
 
     def stage_name(self) -> str:
-        return self._stage.name
+        return link_of(self._stage)
 
     def size_of(self, batch: pa.RecordBatch) -> tuple[int, int]:
         """Return how many rows the stage judges, and the bytes of their text and payload: it never sees the others."""
@@ -50,13 +51,13 @@ class _Mark(Step):
         return int(live.sum()), sum(pc.sum(pc.binary_length(column).filter(mask)).as_py() or 0 for column in columns)
 
     def work(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        marked = mark(self._stage, batch)
+        name, marked = link_of(self._stage), mark(self._stage, batch)
         # Counters are for dashboards only: some runners count attempts. The verdict table is what statistics come from.
         before, after = batch.column("dropped_by").null_count, marked.column("dropped_by").null_count
-        Metrics.counter("headrace", f"{self._stage.name}.seen").inc(before)
-        Metrics.counter("headrace", f"{self._stage.name}.kept").inc(after)
+        Metrics.counter("headrace", f"{name}.seen").inc(before)
+        Metrics.counter("headrace", f"{name}.kept").inc(after)
         if after < before:
-            mine = pc.equal(marked.column("dropped_by"), self._stage.name).fill_null(False)
+            mine = pc.equal(marked.column("dropped_by"), name).fill_null(False)
             for item in pc.value_counts(marked.column("reason").filter(mine)).to_pylist():
-                Metrics.counter("headrace", f"{self._stage.name}.{item['values']}").inc(item["counts"])
+                Metrics.counter("headrace", f"{name}.{item['values']}").inc(item["counts"])
         yield marked

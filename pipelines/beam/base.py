@@ -122,7 +122,7 @@ class Pass(ABC):
     folders: ClassVar[tuple[str, ...]] = ()
     """Folders besides its own in which its units publish files."""
     foreign: ClassVar[tuple[str, ...]] = ()
-    """Files in those folders that another pass publishes."""
+    """Files in those folders that another pass publishes, and folders in them, each with a slash at its end."""
     files: ClassVar[tuple[str, ...]] = ()
     """Files with fixed names that it publishes."""
 

@@ -17,12 +17,12 @@ import pyarrow as pa
 
 from pipelines.beam.child import CallError, Child, ChildDiedError, ChildStartError
 from shards.schema import DOCUMENT, split_doc_id
-from stages import base, failing, readers
-from stages.base import Stage, Verdict
+from stages import failing, marking, readers
+from stages.base import Stage, Verdict, link_of
 from stages.failing import KILLED_PROCESS, NOT_OF_A_DOCUMENT, Failure
 from stages.readers import Digest
 from stages.readers.base import BatchBuilder, OpenInput, Row, Source
-from stages.tokenizer import Encoded, joined_tokens, load_encoder
+from stages.tokenizer import Encoded, TokenizerUse, joined_tokens, load_encoder
 
 T = TypeVar("T")
 
@@ -54,8 +54,8 @@ def is_isolated(batch: pa.RecordBatch) -> bool:
 
 
 def mark(stage: Stage, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Apply ``stage`` to ``batch`` as ``stages.base.mark`` does, in a child process where the batch is isolated."""
-    return base.mark(stage, batch, isolated_judge if is_isolated(batch) else None)
+    """Apply ``stage`` to ``batch`` as ``stages.marking.mark`` does, in a child process where the batch is isolated."""
+    return marking.mark(stage, batch, isolated_judge if is_isolated(batch) else None)
 
 
 def isolated_judge(stage: Stage, batch: pa.RecordBatch) -> Verdict:
@@ -67,28 +67,29 @@ def isolated_judge(stage: Stage, batch: pa.RecordBatch) -> Verdict:
     """
 
     def judge(rows: range) -> Verdict:
-        (answer,) = _child.call(_judge, stage, batch.slice(rows.start, len(rows)))
-        return _unpacked(answer)
+        return _unpacked(*_child.call(_judge, stage, batch.slice(rows.start, len(rows))))
 
     def judge_harmless() -> None:
         list(_child.call(_judge, stage, failing.harmless(batch.schema)))
 
-    return base.joined(stage, batch, settled(batch.num_rows, judge, judge_harmless, stage.name))
+    return marking.joined(stage, batch, settled(batch.num_rows, judge, judge_harmless, link_of(stage)))
 
 
-def encode(path: str, batch: pa.RecordBatch) -> Encoded:
+def encode(tokenizer: TokenizerUse, batch: pa.RecordBatch) -> Encoded:
     """Return the tokens of the texts of a batch, by a child process where the batch is isolated.
 
     Args:
-        path: a ``tokenizer.json``.
+        tokenizer: the tokeniser.
         batch: has the column ``text``, without nulls.
     """
     texts = batch.column("text")
-    return isolated_encode(path, texts) if is_isolated(batch) else load_encoder(path).encode(texts.to_pylist())
+    if is_isolated(batch):
+        return isolated_encode(tokenizer, texts)
+    return load_encoder(tokenizer).encode(texts.to_pylist())
 
 
-def isolated_encode(path: str, texts: pa.Array) -> Encoded:
-    """Return what the encoder of ``path`` gives for n texts, texts that kill the process marked as failed.
+def isolated_encode(tokenizer: TokenizerUse, texts: pa.Array) -> Encoded:
+    """Return what the encoder of ``tokenizer`` gives for n texts, texts that kill the process marked as failed.
 
     Raises:
         ChildStartError: if any text kills it.
@@ -96,7 +97,7 @@ def isolated_encode(path: str, texts: pa.Array) -> Encoded:
     """
 
     def ask(chosen: pa.Array) -> Encoded:
-        tokens, failures = _child.call(_encode, path, pa.record_batch({"text": chosen}))
+        tokens, failures = _child.call(_encode, tokenizer, pa.record_batch({"text": chosen}))
         column = tokens.column("tokens")
         found = {row["row"]: Failure(row["reason"], row["detail"]) for row in failures.to_pylist()}
         # One list: the texts lie one behind the other in it, with their offsets beside it.
@@ -105,7 +106,7 @@ def isolated_encode(path: str, texts: pa.Array) -> Encoded:
     def encode_rows(rows: range) -> Encoded:
         return ask(texts.slice(rows.start, len(rows)))
 
-    return joined_tokens(settled(len(texts), encode_rows, lambda: ask(pa.array(["word"])), path))
+    return joined_tokens(settled(len(texts), encode_rows, lambda: ask(pa.array(["word"])), tokenizer.path))
 
 
 def read(
@@ -205,8 +206,11 @@ def settled(
 
 
 def _judge(stage: Stage, batch: pa.RecordBatch | None) -> Iterator[pa.RecordBatch]:
-    """In the child: yield the verdict on a batch, as columns."""
-    yield _packed(base.judged(stage, cast(pa.RecordBatch, batch)))
+    """In the child: yield the verdict on a batch, as columns, and its edits where it has any."""
+    verdict = marking.judged(stage, cast(pa.RecordBatch, batch))
+    yield _packed(verdict)
+    if verdict.edits is not None:
+        yield verdict.edits
 
 
 def _packed(verdict: Verdict) -> pa.RecordBatch:
@@ -218,16 +222,16 @@ def _packed(verdict: Verdict) -> pa.RecordBatch:
     return pa.record_batch(columns | {f"{_COLUMN}{name}": array for name, array in verdict.columns.items()})
 
 
-def _unpacked(batch: pa.RecordBatch) -> Verdict:
+def _unpacked(batch: pa.RecordBatch, edits: pa.RecordBatch | None = None) -> Verdict:
     had = dict(zip(batch.schema.names, batch.columns, strict=True))
     columns = {name.removeprefix(_COLUMN): array for name, array in had.items() if name.startswith(_COLUMN)}
     value = had["value"].to_numpy() if "value" in had else None
-    return Verdict(had["codes"].to_numpy(), value, columns, had.get("detail"))
+    return Verdict(had["codes"].to_numpy(), value, columns, had.get("detail"), edits)
 
 
-def _encode(path: str, batch: pa.RecordBatch | None) -> Iterator[pa.RecordBatch]:
+def _encode(tokenizer: TokenizerUse, batch: pa.RecordBatch | None) -> Iterator[pa.RecordBatch]:
     """In the child: yield the tokens of texts, and then the failures."""
-    encoded = load_encoder(path).encode(cast(pa.RecordBatch, batch).column("text").to_pylist())
+    encoded = load_encoder(tokenizer).encode(cast(pa.RecordBatch, batch).column("text").to_pylist())
     offsets = pa.array(encoded.offsets)
     yield pa.record_batch({"tokens": _one_list(pa.array(encoded.values)), "offsets": _one_list(offsets)})
     rows = [{"row": row, **vars(failure)} for row, failure in encoded.failures.items()]

@@ -198,11 +198,12 @@ def _training_bytes(recipe: Recipe, ranks: int) -> int:
 
 def estimate_run(workspace: Workspace, plan: Plan, *, workers: int, ranks: int, train: bool = True) -> Estimate:
     """Estimate a run, with the sizes of the models, lists and reference texts that its recipe names."""
-    from pipelines.chain import build_chain, fitted_languages
+    from pipelines.chain import build_chain, build_edits, fitted_languages
     from pipelines.passes.fit_lm import reference_files
 
     fitted = fitted_languages(workspace.recipe)
-    chain = build_chain(workspace, dict.fromkeys((lm.language for lm in fitted), ""))
+    pending = dict.fromkeys((lm.language for lm in fitted), "")
+    chain = [*build_chain(workspace, pending), *build_edits(workspace, pending)]
     files = {path for stage in chain for path in stage.files() if path}
     reference = {path for lm in fitted for path in reference_files(workspace, lm.corpus, "recipe, key lm")}
     return estimate(

@@ -45,7 +45,7 @@ def demo(
     recipe = _recipe(out, console)
     root = out / "run"
     _step(console, "Curating", f", as: headrace run {recipe} --out {root}")
-    prepared = prepare(Request(recipe, str(root), workers=workers, train=train, ranks=ranks))
+    prepared = prepare(Request(str(recipe), str(root), workers=workers, train=train, ranks=ranks))
     run = carry_out(prepared, console)
     show_report(run, console)
     if not _check(run, planted, console):

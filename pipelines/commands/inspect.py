@@ -27,7 +27,9 @@ class Grouping(StrEnum):
 def inspect(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="Output folder of a finished run.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
-    by: Annotated[Grouping | None, typer.Option(help="Print a whole funnel for each language or domain.")] = None,
+    by: Annotated[
+        Grouping | None, typer.Option(help="Print a whole funnel, or the scores, for each language or domain.")
+    ] = None,
     samples: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Show dropped documents: of a STAGE, a REASON, STAGE/REASON, or all."),
@@ -41,6 +43,15 @@ def inspect(
         str | None,
         typer.Option(metavar="PLACE", help="Trace DOMAIN:DOCUMENT[:TOKEN], or a doc_id, to its source and verdict."),
     ] = None,
+    scores: Annotated[bool, typer.Option("--scores", help="Show percentiles and limits of every score.")] = False,
+    score: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Show the histogram of a score: of a STAGE, a SCORE or STAGE.SCORE."),
+    ] = None,
+    compare: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Show what another run did otherwise, and which documents moved."),
+    ] = None,
     costs: Annotated[
         bool, typer.Option("--costs", help="Show where the time went: CPU and memory by pass and stage.")
     ] = False,
@@ -48,6 +59,12 @@ def inspect(
     """Show what each stage saw, kept, dropped and failed, tokens per domain, and samples to read."""
     from pipelines.driver import judged_run
 
+    if compare is not None:
+        _show_comparison(folder, compare, as_json)
+        return
+    if scores or score is not None:
+        _show_scores(folder, score or "all", by, as_json, is_overview=score is None)
+        return
     spent = _costs(folder) if costs or as_json else []
     if costs and not (by or samples or kept or duplicates or trace):
         # Needs no verdicts, so that a run can be inspected while it is under way.
@@ -119,6 +136,55 @@ def _show_costs(folder: str, passes: Sequence[PassCosts], as_json: bool) -> None
     console.print(Text(note, style="dim"))
 
 
+def _show_scores(folder: str, wanted: str, by: Grouping | None, as_json: bool, *, is_overview: bool) -> None:
+    from pipelines.driver import judged_run
+    from pipelines.inspection.scores import histograms, histograms_by
+
+    run, _ = judged_run(folder)
+    groups = {"": histograms(run, wanted)} if by is None else histograms_by(run, wanted, by.value)
+    if as_json:
+        plain = {name: {one.column: one.to_json() for one in found} for name, found in groups.items()}
+        value = {"scores": plain[""]} if by is None else {f"scores_by_{by.value}": plain}
+        typer.echo(json.dumps(value, indent=1, ensure_ascii=False))
+        return
+    from pipelines.inspection import score_tables, terminal
+
+    console = terminal.make_console()
+    unicode, width = terminal.can_draw(console), console.width
+    for name, found in groups.items():
+        title = (
+            f"{by.value} {terminal.clean(name)}" if by is not None else "Scores of the documents that each stage judged"
+        )
+        if is_overview:
+            console.print(score_tables.scores_table(title, found, width=width))
+            console.print()
+            continue
+        for one in found:
+            if by is not None and not one.rows:
+                continue
+            if by is not None:
+                console.print(title, style="bold", markup=False)
+            console.print(score_tables.histogram_table(one, unicode=unicode, width=width))
+            console.print()
+
+
+def _show_comparison(folder: str, other: str, as_json: bool) -> None:
+    from pipelines.driver import judged_run
+    from pipelines.inspection.compare import compare
+
+    found = compare(judged_run(folder)[0], judged_run(other)[0])
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), indent=1, ensure_ascii=False))
+        return
+    from pipelines.inspection import terminal
+    from pipelines.inspection.compare_tables import comparison_tables
+
+    console = terminal.make_console()
+    for table in comparison_tables(found, (folder, other), unicode=terminal.can_draw(console)):
+        console.print(table)
+        console.print()
+
+
 _COSTS_NOTE = (
     "Only attempts that finished count: not what failed or was killed, nor Beam's start-up and shuffles. "
     "Rows and MB are those that a stage worked on. Passes that are not listed have no unit, or no records."
@@ -175,6 +241,8 @@ def _print_report(console: Console, run: Run, by: Grouping | None) -> None:
         tables.append(terminal.funnel_table(title, found.stages, unicode=unicode, width=width))
         for grouping, funnels in groups.items():
             tables.append(terminal.groups_table(f"By {grouping.value}", funnels, unicode=unicode, width=width))
+        if edits := funnel.edited(run):
+            tables.append(terminal.edits_table("Edited text", edits))
         tables.append(terminal.duplicates_table("Duplicates", funnel.duplicates(run)))
         tables.append(terminal.tokens_table("Tokens in the shards", funnel.tokens_by_domain(run), unicode=unicode))
     for table in tables:
@@ -220,9 +288,20 @@ def _print_document(console: Console, one: Shown, chars: int) -> None:
         console.print(excerpt(one.text, chars), soft_wrap=True)
     elif not one.detail:
         console.print(Text("    (its text was not kept)", style="dim"))
+    for line in _edit_lines(one.edits):
+        console.print(Text(clean(f"    {line}"), style="yellow"), soft_wrap=True)
     if one.witness is not None:
         close = "" if one.jaccard is None else f" at Jaccard {one.jaccard:.4f}"
         beside = f"    kept in its place{close}: {one.witness}  {clean(one.witness_url or '(no URL)')}"
         console.print(Text(beside, style="green"), soft_wrap=True)
         console.print(excerpt(one.witness_text or "", chars, indent="      "), soft_wrap=True)
     console.print()
+
+
+def _edit_lines(edits: Sequence[Mapping[str, Any]], most: int = 5) -> list[str]:
+    lines = []
+    for edit in edits[:most]:
+        became = f"became {edit['replacement']!r}" if edit["replacement"] else "removed"
+        name, place = f"{edit['edited_by']}/{edit['reason']}", f"bytes {edit['start']}-{edit['end']} of the judged text"
+        lines.append(f"edited by {name}: {place} {became}")
+    return lines + ([f"and {len(edits) - most:,} more edits"] if len(edits) > most else [])

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pipelines.capacity.estimate import Estimate
     from pipelines.capacity.machine import Machine
     from pipelines.plan import Plan
-    from pipelines.recipe import SourceSettings
+    from pipelines.recipe import Recipe, SourceSettings
     from pipelines.run import Run
     from pipelines.workspace import Workspace
 
@@ -34,12 +34,20 @@ _ONE_PROCESS = (
 
 def run(
     context: typer.Context,
-    recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe, a TOML file.")],
+    recipe: Annotated[
+        str,
+        typer.Argument(metavar="RECIPE", help="The recipe, a TOML file, or the folder of a run."),
+    ],
     overrides: Annotated[
         list[str] | None,
         typer.Argument(metavar="KEY=VALUE", help="Change keys of the recipe: shards.held_out_share=0.01"),
     ] = None,
-    out: Annotated[str, typer.Option(help="Output folder; an earlier run in it is resumed.")] = ...,  # type: ignore[assignment]
+    out: Annotated[
+        str | None,
+        typer.Option(
+            help="Output folder; an earlier run in it is resumed. By default, the run's folder that is named."
+        ),
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Local processes; by default as many as CPUs and memory allow.")
     ] = None,
@@ -87,8 +95,8 @@ def run(
 class Request:
     """What a command line asks for."""
 
-    recipe: Path
-    out: str
+    recipe: str
+    out: str | None = None
     overrides: tuple[str, ...] = ()
     workers: int | None = None
     sample: float | None = None
@@ -122,16 +130,15 @@ def prepare(request: Request) -> Prepared:
     from pipelines.beam.runners import make_runner
     from pipelines.capacity import machine
     from pipelines.capacity.estimate import estimate_run
-    from pipelines.recipe import load_recipe
+    from pipelines.effects import idle
     from pipelines.workspace import Workspace
     from shards.memory import cpus, default_ranks
 
-    sampled = () if request.sample is None else (f"sample={request.sample!r}",)
-    recipe = load_recipe(request.recipe, (*request.overrides, *sampled))
+    recipe, base, out = _asked(request)
     trains = request.train and recipe.training is not None
     if trains:
-        _require_trainer(request.out)
-    workspace = Workspace.of(request.out, recipe, str(request.recipe.absolute().parent))
+        _require_trainer(out)
+    workspace = Workspace.of(out, recipe, base)
     options = BeamOptions.parse(request.beam_options) if request.beam_options else None
     workers, notes = _local_workers(request.workers, options)
     plan = driver.check(workspace)
@@ -140,9 +147,30 @@ def prepare(request: Request) -> Prepared:
         one = estimate_run(workspace, plan, workers=2, ranks=ranks)
         workers = machine.default_workers(one.worker_bytes, free.memory_bytes, cpus())
     needed = estimate_run(workspace, plan, workers=workers, ranks=ranks, train=trains)
-    machine.require_capacity(needed, free, request.out, already_bytes=machine.bytes_at(workspace))
+    machine.require_capacity(needed, free, out, already_bytes=machine.bytes_at(workspace))
     runner = make_runner(max(1, workers), options)
-    return Prepared(workspace, plan, needed, free, workers, runner, trains, notes)
+    return Prepared(workspace, plan, needed, free, workers, runner, trains, (*notes, *idle(workspace)))
+
+
+def _asked(request: Request) -> tuple[Recipe, str, str]:
+    """Return the recipe that is asked for, the folder that its paths are relative to, and the output folder.
+
+    Raises:
+        UserError: if the recipe is not valid, or no output folder is named.
+    """
+    from pipelines.recipe import changed_recipe, load_recipe
+    from pipelines.workspace import RECIPE_FILE, Workspace
+    from shards.store import Store
+
+    sampled = () if request.sample is None else (f"sample={request.sample!r}",)
+    overrides = (*request.overrides, *sampled)
+    if ("://" in request.recipe or Path(request.recipe).is_dir()) and Store(request.recipe).exists(RECIPE_FILE):
+        saved = Workspace.open(request.recipe)
+        return changed_recipe(saved.recipe, overrides, request.recipe), saved.base, request.out or request.recipe
+    recipe = load_recipe(request.recipe, overrides)
+    if request.out is None:
+        raise UserError("no output folder is named", place="headrace run", remedy="Add --out DIR")
+    return recipe, str(Path(request.recipe).absolute().parent), request.out
 
 
 def _local_workers(asked: int | None, options: BeamOptions | None) -> tuple[int | None, tuple[str, ...]]:
@@ -204,6 +232,9 @@ def train_on(folder: str, ranks: int | None, *, to_stderr: bool = False) -> int:
 
 def show_report(finished: Run, console: Console) -> None:
     """Print what the stages dropped, and what the shards hold."""
+    from rich.text import Text
+
+    from pipelines.effects import unmodelled
     from pipelines.inspection import funnel, terminal
 
     unicode = terminal.can_draw(console)
@@ -216,6 +247,8 @@ def show_report(finished: Run, console: Console) -> None:
     console.print()
     for line in terminal.left_out_lines(finished.plan.left_out.to_pylist()):
         console.print(line, soft_wrap=True)
+    for note in unmodelled(finished):
+        console.print(Text(f"note: {terminal.clean(note)}"), soft_wrap=True)
 
 
 def show_plan(prepared: Prepared, console: Console, *, as_json: bool) -> None:

@@ -126,7 +126,7 @@ def _junk(crawl: Crawl, material: Material) -> None:
     rng = crawl.rng
     rare = [word for word in material.vocabulary if len(word) > 3]
     for _ in range(4):
-        crawl.plant("word salad", SHOP, generated.word_salad(rng, rare, 180), "perplexity_v1/too_chaotic")
+        crawl.plant("word salad", SHOP, generated.word_salad(rng, rare, 180), "perplexity_v1:late/too_chaotic")
         crawl.plant("stock phrases", TOWN, generated.notice(rng), "perplexity_v1/too_plain")
     for _ in range(3):
         crawl.plant("keyword spam", SHOP, generated.keyword_spam(rng, 150), "gopher_repetition_v2")

@@ -1,5 +1,8 @@
 """Single documents of a run, to be read by people: seeded samples per reason, kept ones, and the trace of one.
 
+Texts are final ones, and what was edited stands beside them. A document that a check on edited text dropped is shown as
+the check saw it, and one that was dropped before as it was judged.
+
 The same seed gives the same documents on any run with the same verdicts, whatever its splits and workers were.
 """
 
@@ -9,7 +12,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,20 +20,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.inspection.verdicts import verdicts
+from pipelines.passes.characters import edit_columns
 from pipelines.passes.keys import is_in
 from pipelines.run import Run
-from pipelines.tables import read_batches, read_table
+from pipelines.tables import read_table
+from pipelines.view import documents, drop_files, edits_of, view_files
 from shards.errors import UserError
 from shards.reader import ShardSet
 from shards.schema import split_doc_id
 from stages.text.hashing import splitmix64
 
-_NOT_SCORES = ("value", "jaccard")
-
 
 @dataclass(frozen=True)
 class Shown:
-    """A document with its verdict. ``text`` is None where the run keeps none: failures, and drops beyond the sample."""
+    """A document with its verdict.
+
+    ``text`` is None where the run keeps none: failures, and drops beyond the sample. ``edits`` are those that [[edits]]
+    made in it, by place: start and end in bytes of the judged text, reason, replacement, edited_by.
+    """
 
     doc_id: int
     url: str | None
@@ -46,6 +53,7 @@ class Shown:
     jaccard: float | None
     scores: Mapping[str, float] = field(default_factory=dict)
     text: str | None = None
+    edits: Sequence[Mapping[str, Any]] = ()
     witness_text: str | None = None
     witness_url: str | None = None
 
@@ -63,7 +71,7 @@ def dropped_samples(run: Run, wanted: str, per_reason: int, seed: int) -> list[S
         UserError: if nothing was dropped under that name.
     """
     sampled = _sampled_texts(run)
-    drops = run.files("drops", "drops")
+    drops = drop_files(run)
     names: set[str] = set()
     picked: list[tuple[tuple[str, str], tuple[bool, int], Shown]] = []
     for split, table in zip(drops, verdicts(run), strict=True):
@@ -107,7 +115,7 @@ def document(run: Run, doc_id: int) -> Shown:
         UserError: if the run has no such record.
     """
     split = _split_of(run, doc_id)
-    for name, table in zip(run.files("drops", "drops"), verdicts(run), strict=True):
+    for name, table in zip(drop_files(run), verdicts(run), strict=True):
         if name == split and (rows := table.filter(pc.equal(table.column("doc_id"), doc_id)).to_pylist()):
             found = replace(_shown(run, rows[0]), text=_sampled_texts(run).get(doc_id))
             return _with_texts(run, [found])[0]
@@ -167,7 +175,10 @@ def _limited(picked: Iterable[tuple[tuple[str, str], Any, Shown]], limit: int) -
 
 def _shown(run: Run, row: Mapping[str, Any]) -> Shown:
     known = {name: row[name] for name in Shown.__dataclass_fields__ if name in row}
-    scores = {k: v for k, v in row.items() if isinstance(v, float) and k not in _NOT_SCORES}
+    # A score's column begins with its stage's name. Most stages that edit change nothing in most documents.
+    of_edits = edit_columns(list(row))
+    named = {k: v for k, v in row.items() if "." in k and isinstance(v, int | float)}
+    scores = {k: v for k, v in named.items() if v or k not in of_edits}
     return Shown(**known, source=run.plan.path_of(row["source_index"]), scores=scores)
 
 
@@ -185,26 +196,34 @@ def _with_texts(run: Run, shown: Sequence[Shown]) -> list[Shown]:
         one.witness for one in shown if one.witness is not None
     }
     texts = _texts(run, wanted)
+    nothing = _Text(None, None, ())
     found = []
     for one in shown:
-        text = one.text if one.text is not None else texts.get(one.doc_id, (None, None))[0]
-        beside = texts.get(one.witness, (None, None)) if one.witness is not None else (None, None)
-        found.append(replace(one, text=text, witness_text=beside[0], witness_url=beside[1]))
+        own = texts.get(one.doc_id, nothing) if one.text is None else _Text(one.text, None, ())
+        beside = texts.get(one.witness, nothing) if one.witness is not None else nothing
+        one = replace(one, text=own.text, edits=own.edits)
+        found.append(replace(one, witness_text=beside.text, witness_url=beside.url))
     return found
 
 
-def _texts(run: Run, wanted: Iterable[int]) -> dict[int, tuple[str | None, str | None]]:
-    """Return (text, url) of those of ``wanted`` that the judges kept, reading each split concerned once."""
+class _Text(NamedTuple):
+    text: str | None
+    url: str | None
+    edits: Sequence[Mapping[str, Any]]
+
+
+def _texts(run: Run, wanted: Iterable[int]) -> dict[int, _Text]:
+    """Return the texts of those of ``wanted`` that the judges kept, reading each split concerned once."""
     by_split: dict[str, list[int]] = {}
     for doc_id in sorted(wanted):
         by_split.setdefault(_split_of(run, doc_id), []).append(doc_id)
-    found: dict[int, tuple[str | None, str | None]] = {}
-    entries = run.files("judge", "documents")
-    for split, ids in by_split.items():
-        for batch in read_batches(run.store, entries[split]):
-            mine = batch.filter(pa.array(is_in(batch.column("doc_id").to_numpy(), np.array(ids, np.int64))))
-            for row in mine.select(["doc_id", "text", "url"]).to_pylist():
-                found[row["doc_id"]] = (row["text"], row["url"])
+    found: dict[int, _Text] = {}
+    for split, files in view_files(run, list(by_split)).items():
+        ids = np.array(by_split[split], np.int64)
+        edits = edits_of(run.store, files, ids)
+        for batch in documents(run.store, files, ids):
+            for row in batch.select(["doc_id", "text", "url"]).to_pylist():
+                found[row["doc_id"]] = _Text(row["text"], row["url"], edits.get(row["doc_id"], ()))
     return found
 
 

@@ -14,12 +14,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipelines.chain import EXACT_DEDUP, NEAR_DEDUP, TOKENIZER, stage_names
+from pipelines.chain import EXACT_DEDUP, NEAR_DEDUP, TOKENIZER, edit_links, stage_names
 from pipelines.inspection.verdicts import failures, verdicts
+from pipelines.passes import characters
 from pipelines.passes.drops import FATE
 from pipelines.run import Run
 from pipelines.tables import group_counts, read_table
+from pipelines.view import EDITS_PASS
 from shards.errors import IncompleteError
+from stages.registry import recipe_stage_class
 
 _GROUPING = list(FATE)
 
@@ -85,7 +88,9 @@ def report(run: Run) -> Report:
 
 def link_names(run: Run) -> list[str]:
     """Return the names of every link that a run's documents have come through so far, in order."""
-    return stage_names(run.recipe) + ([TOKENIZER] if run.has("write") else [])
+    ahead = [] if run.has(EDITS_PASS) else edit_links(run.recipe)
+    names = [name for name in stage_names(run.recipe) if name not in ahead]
+    return names + ([TOKENIZER] if run.has("write") else [])
 
 
 def report_of(counts: Mapping[Fate, int], names: Sequence[str], place: str = "") -> Report:
@@ -139,9 +144,13 @@ def _sorted(counts: Counter[str]) -> dict[str, int]:
 
 
 def counts_from_manifest(run: Run) -> Counter[Fate]:
-    """Count the fates of all records from the manifests of *drops* and *write*."""
+    """Count the fates of all records from the manifests of *drops*, *edits* and *write*."""
     counts: Counter[Fate] = Counter()
     _add(counts, run.manifest("drops").table("counts").to_pylist())
+    for row in run.manifest(EDITS_PASS).table("counts").to_pylist() if run.has(EDITS_PASS) else ():
+        ended = Fate(*(row[name] for name in _GROUPING))
+        counts[ended] += row["rows"]
+        counts[ended._replace(dropped_by=None, reason=None, failed=False)] -= row["rows"]
     for row in failures(run).to_pylist():
         kept = Fate(None, None, False, row["language"], row["domain"])
         counts[kept] -= 1
@@ -167,6 +176,39 @@ def _add(counts: Counter[Fate], rows: Iterable[Mapping[str, Any]]) -> None:
 def recounted(run: Run) -> Report:
     """Return the statistics again, by a group-by over every verdict of the run."""
     return report_of(counts_from_tables(verdicts(run)), link_names(run), run.root)
+
+
+@dataclass(frozen=True)
+class Edited:
+    """What one stage changed in texts for one reason."""
+
+    stage: str
+    reason: str
+    documents: int
+    removed_chars: int
+    inserted_chars: int
+
+
+def edited(run: Run) -> list[Edited]:
+    """Return what was edited, by stage in chain order and reason, from the manifests alone.
+
+    Of a stage in [[stages]] it is what it changed in all that it judged; of one in [[edits]], where two edits meet, the
+    first has what both took out.
+    """
+    parts = [run.manifest(name).table("characters") for name in _with_characters(run)]
+    rows = characters.summed(part.select(characters.CHARACTERS.names) for part in parts).to_pylist()
+    sums: dict[tuple[int, str, str], Counter[str]] = {}
+    order = {name: place for place, name in enumerate(stage_names(run.recipe))}
+    for row in rows:
+        key = (order[row["edited_by"]], row["edited_by"], row["reason"])
+        sums.setdefault(key, Counter()).update({name: row[name] for name in characters.SUMS})
+    return [Edited(stage, reason, **found) for (_, stage, reason), found in sorted(sums.items())]
+
+
+def _with_characters(run: Run) -> list[str]:
+    """Return the passes that have counted characters of edits."""
+    has_editing = any(recipe_stage_class(use.use).edits for use in run.recipe.stages)
+    return ["drops"] * has_editing + [EDITS_PASS] * run.has(EDITS_PASS)
 
 
 @dataclass(frozen=True)
@@ -275,6 +317,7 @@ def report_json(run: Run) -> dict[str, Any]:
             name: {"tokens": by_language.get(name, 0), "stages": _plain(funnel)}
             for name, funnel in found.languages.items()
         },
+        "edits": [vars(one) for one in edited(run)],
         "duplicates": [vars(kind) for kind in duplicates(run)],
         "left_out": run.plan.left_out.to_pylist(),
     }

@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console, Group
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
     from pipelines.inspection.costs import PassCosts, StageCosts
-    from pipelines.inspection.funnel import Duplicates, Funnel, StageCounts, Tokens
+    from pipelines.inspection.funnel import Duplicates, Edited, Funnel, StageCounts, Tokens
 
 BAR_CELLS: Final = 24
 PLAIN_WIDTH: Final = 140
@@ -59,16 +60,21 @@ def can_draw(console: Console) -> bool:
     return console.encoding.lower().startswith("utf")
 
 
-def _table(title: str, *columns: str | tuple[str, str]) -> Table:
-    """Make a table; a column given as (name, justify) is justified so."""
+def new_table(title: str, *columns: str | tuple[str, str]) -> Table:
+    """Return an empty table; a column given as (name, justify) is justified so."""
+    # What a folder or a language is called is no markup.
+    title = escape(clean(title))
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
     for column in columns:
         name, justify = column if isinstance(column, tuple) else (column, "left")
-        table.add_column(name, justify="right" if justify == "right" else "left", no_wrap=bool(justify == "right"))
+        table.add_column(
+            escape(name), justify="right" if justify == "right" else "left", no_wrap=bool(justify == "right")
+        )
     return table
 
 
-def _number(value: int) -> Text:
+def number_cell(value: int) -> Text:
+    """Return a count for a cell, zero dim."""
     return Text(f"{value:,}", style="dim" if value == 0 else "")
 
 
@@ -79,16 +85,16 @@ def funnel_table(title: str, funnel: Funnel, *, unicode: bool = True, width: int
     """
     is_wide = width >= WIDE
     columns = ("stage", ("seen", "right"), ("kept", "right"), "", ("dropped", "right"), ("failed", "right"))
-    table = _table(title, *columns, *(("why",) if is_wide else ()))
-    below = _table("", "why", "")
+    table = new_table(title, *columns, *(("why",) if is_wide else ()))
+    below = new_table("", "why", "")
     total = funnel[0].seen if funnel else 0
     for link in funnel:
         share = bar(link.kept / total if total else 0.0, BAR_CELLS if is_wide else BAR_CELLS // 2, unicode=unicode)
         dropped = sum(link.dropped.values())
         failed = Text(f"{link.failed:,}", style="red" if link.failed else "dim")
-        cells = [Text(link.name), _number(link.seen), _number(link.kept), Text(share, style="green")]
+        cells = [Text(link.name), number_cell(link.seen), number_cell(link.kept), Text(share, style="green")]
         why = _why(link)
-        table.add_row(*cells, _number(dropped), failed, *([why] if is_wide else []))
+        table.add_row(*cells, number_cell(dropped), failed, *([why] if is_wide else []))
         if why.plain:
             below.add_row(Text(link.name), why)
     return Group(table) if is_wide or not below.row_count else Group(table, Text(), below)
@@ -108,14 +114,14 @@ def _reasons(counts: Mapping[str, int]) -> str:
 
 def groups_table(title: str, funnels: Mapping[str, Funnel], *, unicode: bool = True, width: int = PLAIN_WIDTH) -> Table:
     """Return one line per language or domain: records, kept with a bar, and what each stage took from it."""
-    table = _table(title, "", ("seen", "right"), ("kept", "right"), "", ("failed", "right"), "dropped by stage")
+    table = new_table(title, "", ("seen", "right"), ("kept", "right"), "", ("failed", "right"), "dropped by stage")
     for name, funnel in sorted(funnels.items(), key=lambda item: (-item[1][0].seen, item[0])):
         seen, kept = funnel[0].seen, funnel[-1].kept
         dropped = {link.name: sum(link.dropped.values()) for link in funnel if link.dropped}
         failed = sum(link.failed for link in funnel)
         cells = BAR_CELLS if width >= WIDE else BAR_CELLS // 2
         share = bar(kept / seen if seen else 0.0, cells, unicode=unicode)
-        numbers = (_number(seen), _number(kept), Text(share, style="green"), _number(failed))
+        numbers = (number_cell(seen), number_cell(kept), Text(share, style="green"), number_cell(failed))
         table.add_row(Text(clean(name)), *numbers, Text(_reasons(dropped)))
     return table
 
@@ -123,20 +129,32 @@ def groups_table(title: str, funnels: Mapping[str, Funnel], *, unicode: bool = T
 def tokens_table(title: str, tokens: Mapping[str, Tokens], *, unicode: bool = True) -> Table:
     """Return documents and tokens per domain, with a bar of each domain's share of the training tokens."""
     columns = (("documents", "right"), ("tokens", "right"), "", ("held-out documents", "right"), ("tokens", "right"))
-    table = _table(title, "domain", *columns)
+    table = new_table(title, "domain", *columns)
     total = sum(row.tokens for row in tokens.values())
     for name, row in tokens.items():
         share = Text(bar(row.tokens / total if total else 0.0, unicode=unicode), style="cyan")
-        held = (_number(row.held_out_documents), _number(row.held_out_tokens))
-        table.add_row(Text(name), _number(row.documents), _number(row.tokens), share, *held)
+        held = (number_cell(row.held_out_documents), number_cell(row.held_out_tokens))
+        table.add_row(Text(name), number_cell(row.documents), number_cell(row.tokens), share, *held)
     return table
 
 
 def duplicates_table(title: str, kinds: Sequence[Duplicates]) -> Table:
     """Return what deduplication removed and the kept witnesses for it."""
-    table = _table(title, "", ("removed", "right"), ("kept witnesses", "right"), ("most for one witness", "right"))
+    table = new_table(title, "", ("removed", "right"), ("kept witnesses", "right"), ("most for one witness", "right"))
     for kind in kinds:
-        table.add_row(Text(kind.stage), _number(kind.removed), _number(kind.witnesses), _number(kind.largest))
+        table.add_row(
+            Text(kind.stage), number_cell(kind.removed), number_cell(kind.witnesses), number_cell(kind.largest)
+        )
+    return table
+
+
+def edits_table(title: str, edits: Sequence[Edited]) -> Table:
+    """Return what was changed in texts: documents, and characters removed and inserted, by stage and reason."""
+    columns = (("documents", "right"), ("characters removed", "right"), ("inserted", "right"))
+    table = new_table(title, "stage", "reason", *columns)
+    for one in edits:
+        numbers = (number_cell(one.documents), number_cell(one.removed_chars), number_cell(one.inserted_chars))
+        table.add_row(Text(one.stage), Text(clean(one.reason)), *numbers)
     return table
 
 
@@ -149,7 +167,7 @@ def costs_table(title: str, passes: Sequence[PassCosts], *, unicode: bool = True
     """
     is_wide = width >= WIDE
     names = ("wall-s", "rows", "rows/CPU-s", "MB", "MB/CPU-s") if is_wide else ("rows/CPU-s", "MB/CPU-s")
-    table = _table(title, "", ("CPU-s", "right"), "", ("share", "right"), *((name, "right") for name in names))
+    table = new_table(title, "", ("CPU-s", "right"), "", ("share", "right"), *((name, "right") for name in names))
     total = sum(one.cpu_seconds for one in passes)
 
     def row(name: Text, cpu: float, stages: Sequence[StageCosts], cells: Mapping[str, str]) -> None:
@@ -185,7 +203,7 @@ def _stage_cells(stage: StageCosts) -> dict[str, str]:
 def units_table(title: str, passes: Sequence[PassCosts], *, unicode: bool = True) -> Table:
     """Return per pass its time on the driver's clock, its units, the slowest of them, and the peak of memory."""
     columns = (("elapsed s", "right"), ("units", "right"), ("median CPU-s", "right"), ("most", "right"), "in unit")
-    table = _table(title, "", *columns, ("peak MB", "right"))
+    table = new_table(title, "", *columns, ("peak MB", "right"))
     for one in passes:
         elapsed = "" if one.elapsed_seconds is None else f"{one.elapsed_seconds:,.1f}"
         slowest = (f"{one.slowest.cpu_seconds:,.2f}", clean(one.slowest.unit))
@@ -204,9 +222,9 @@ def units_table(title: str, passes: Sequence[PassCosts], *, unicode: bool = True
 
 def sources_table(title: str, sources: Sequence[Mapping[str, Any]]) -> Table:
     """Return the files that each source of a recipe names."""
-    table = _table(title, "glob", "domain", ("files", "right"), ("bytes", "right"))
+    table = new_table(title, "glob", "domain", ("files", "right"), ("bytes", "right"))
     for source in sources:
-        numbers = (_number(source["files"]), _number(source["bytes"]))
+        numbers = (number_cell(source["files"]), number_cell(source["bytes"]))
         table.add_row(Text(" ".join([*source["glob"], *source["list"]])), Text(source["domain"]), *numbers)
     return table
 
@@ -214,7 +232,7 @@ def sources_table(title: str, sources: Sequence[Mapping[str, Any]]) -> Table:
 def loss_table(title: str, rows: Sequence[tuple[str, Mapping[str, float]]]) -> Table:
     """Return losses in nats, one line per (label, loss by domain)."""
     domains = sorted({domain for _, losses in rows for domain in losses})
-    table = _table(title, "", *((domain, "right") for domain in domains))
+    table = new_table(title, "", *((domain, "right") for domain in domains))
     for label, losses in rows:
         table.add_row(Text(label), *(f"{losses[name]:.3f}" if name in losses else "" for name in domains))
     return table

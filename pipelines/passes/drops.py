@@ -1,7 +1,7 @@
-"""*drops*: one drop file per split, of everything that was decided after judging: cuts, exact and near duplicates.
+"""*drops*: one drop file per split, of everything that was decided after judging: late limits, and duplicates.
 
 An empty list is a file too; a missing file is an error, never 'nothing dropped'. The write pass and every report read
-the judge's verdicts with this laid over them. The fates of all records are counted here, once.
+the judge's verdicts with this laid over them. The fates of all records are counted here, once, and their scores.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ import pyarrow.compute as pc
 
 from pipelines.beam.base import Inputs, UnitPass
 from pipelines.beam.work_list import Output, Unit
-from pipelines.chain import EXACT_DEDUP, EXACT_DUPLICATE, NEAR_DEDUP, NEAR_DUPLICATE, PERPLEXITY
-from pipelines.passes.decide import TOO_CHAOTIC, TOO_PLAIN, cut_mask, cuts_in
+from pipelines.chain import EXACT_DEDUP, EXACT_DUPLICATE, NEAR_DEDUP, NEAR_DUPLICATE
+from pipelines.late import score_columns
+from pipelines.passes import characters
 from pipelines.passes.keys import is_in
+from pipelines.passes.score_counts import count_scores
 from pipelines.planning.labels import Labelling
-from pipelines.tables import group_counts, publish_table, read_table, shared_rows, shared_table
+from pipelines.tables import group_counts, publish_table, read_schema, read_table, shared_rows, shared_table
 from pipelines.workspace import Job
 from shards.store import Store
+from stages.base import Stage, link_of
 from stages.dedup.exact import DROP
 from stages.dedup.near import REMOVAL
 
@@ -33,6 +36,7 @@ SCHEMA = pa.schema(
         pa.field("dropped_by", pa.string(), nullable=False),
         pa.field("reason", pa.string(), nullable=False),
         pa.field("value", pa.float64()),
+        pa.field("detail", pa.string()),
         pa.field("witness", pa.int64()),
         pa.field("jaccard", pa.float64()),
     ]
@@ -40,27 +44,34 @@ SCHEMA = pa.schema(
 _CLUSTERS = pa.schema([("doc_id", pa.int64()), ("cluster_hash", pa.binary(16))])
 
 
+_OF_DUPLICATES: Final = ["witness", "jaccard"]
 FATE: Final = ("dropped_by", "reason", "failed", "language", "domain")
 """What became of a record, and what it was: the columns by which the table ``counts`` counts records."""
-_COLUMNS: Final = (
-    *("doc_id", "source_index", "host", "language", "dropped_by", "reason", "failed"),
-    *("perplexity", "text_bytes"),
-)
+_COLUMNS: Final = ("doc_id", "source_index", "host", "language", "dropped_by", "reason", "failed", "text_bytes")
 
 
 @dataclass(frozen=True)
 class Drops(UnitPass):
-    """One unit per split: its drop file, the clusters of its survivors, and the counted fates of all its records."""
+    """One unit per split: its drop file, the clusters of its survivors, and counts of its records."""
 
     name: ClassVar[str] = "drops"
+    version: ClassVar[int] = 3
 
     verdicts: Output
-    cuts: Output | None
+    late: Output | None
     exact: Output | None
     removed: Output | None
     clusters: Output | None
     labels: Labelling
     """The domains, which are joined from the plan."""
+    chain: tuple[Stage, ...]
+    """The stages, whose scores are counted."""
+
+    def section(self) -> Any:
+        """Return the labels, and what of the chain the counts of scores depend on: limits are not part of it."""
+        scores = [[link_of(stage), [[one.name, one.scale] for one in stage.scores]] for stage in self.chain]
+        checks = [[[one.score, one.reason] for one in stage.checks] for stage in self.chain]
+        return [self.labels.digest, scores, checks]
 
     def units(self, inputs: Inputs) -> list[str]:
         """Return the splits."""
@@ -73,10 +84,18 @@ class Drops(UnitPass):
 
     def work(self, job: Job, unit: Unit) -> None:
         """Gather a split's late drops, and count all its records."""
-        judged = read_table(job.store, unit.file(self.verdicts), _COLUMNS)
+        edited = characters.edit_columns(read_schema(job.store, unit.file(self.verdicts)).names)
+        wanted = dict.fromkeys([*_COLUMNS, *score_columns(self.chain), *edited])
+        judged = read_table(job.store, unit.file(self.verdicts), wanted)
+        late = SCHEMA.empty_table()
+        if self.late is not None:
+            late = late_drops(read_table(job.store, unit.file(self.late)))
+            # Early limits that were tightened since may drop what a later stage had dropped.
+            judged = overlaid(judged, late).drop_columns(_OF_DUPLICATES)
         kept = judged.filter(pc.is_null(judged.column("dropped_by")))
         ids = kept.column("doc_id").to_numpy()
-        table = pa.concat_tables([self._cut(job, unit, kept), *self._duplicates(job.store, unit, ids)])
+        found = self._duplicates(job.store, unit, ids)
+        table = pa.concat_tables([late, *found])
         table = table.sort_by("doc_id")
         dropped = table.column("doc_id").to_numpy()
         if len(np.unique(dropped)) != len(dropped):
@@ -94,14 +113,13 @@ class Drops(UnitPass):
             "survivors": left.num_rows,
             "survivor_bytes": int(left.column("text_bytes").to_numpy().sum()),
         }
-        fates = self.labels.labels(unit.detail).join(overlaid(judged, table), ["domain"])
+        judged = overlaid(judged, pa.concat_tables(found).sort_by("doc_id"))
+        fates = self.labels.labels(unit.detail).join(judged, ["domain"])
         counts = group_counts(fates.select(list(FATE)), list(FATE))
-        job.commit(unit.name, files, statistics, {"counts": counts})
-
-    def _cut(self, job: Job, unit: Unit, keys: pa.Table) -> pa.Table:
-        plain, chaotic = cut_mask(keys, cuts_in(job.store, unit, self.cuts))
-        parts = [_rows(keys, mask, PERPLEXITY, reason) for mask, reason in ((plain, TOO_PLAIN), (chaotic, TOO_CHAOTIC))]
-        return pa.concat_tables(parts)
+        tables = {"counts": counts, "scores": count_scores(judged, self.chain)}
+        if edited:
+            tables["characters"] = characters.of_scores(fates, [link_of(stage) for stage in self.chain])
+        job.commit(unit.name, files, statistics, tables)
 
     def _duplicates(self, store: Store, unit: Unit, ids: npt.NDArray[np.int64]) -> list[pa.Table]:
         """Return the exact and near drops among ``ids``, each with a witness that is kept in the end."""
@@ -120,35 +138,34 @@ class Drops(UnitPass):
         ]
 
 
-def _rows(keys: pa.Table, mask: npt.NDArray[np.bool_], stage: str, reason: str) -> pa.Table:
-    hit = keys.filter(pa.array(mask))
-    rows = hit.num_rows
-    value = hit.column("perplexity") if "perplexity" in hit.column_names else pa.nulls(rows, pa.float64())
-    names = [pa.array([name] * rows, pa.string()) for name in (stage, reason)]
-    nothing = [pa.nulls(rows, pa.int64()), pa.nulls(rows, pa.float64())]
-    return pa.table([hit.column("doc_id"), *names, value, *nothing], schema=SCHEMA)
+def late_drops(marks: pa.Table) -> pa.Table:
+    """Return marks as rows of a drop file, which have no witness."""
+    for name in _OF_DUPLICATES:
+        marks = marks.append_column(SCHEMA.field(name), pa.nulls(marks.num_rows, SCHEMA.field(name).type))
+    return marks.select(SCHEMA.names).cast(SCHEMA)
 
 
 def _duplicate_rows(ids: Any, stage: str, reason: str, witness: Any, jaccard: Any) -> pa.Table:
     names = [pa.array([name] * len(ids), pa.string()) for name in (stage, reason)]
-    numbers = [pa.array(np.ascontiguousarray(column)) for column in (jaccard, witness, jaccard)]
-    return pa.table([pa.array(np.ascontiguousarray(ids)), *names, *numbers], schema=SCHEMA)
+    value, near, kept = (pa.array(np.ascontiguousarray(column)) for column in (jaccard, jaccard, witness))
+    nothing = pa.nulls(len(ids), pa.string())
+    return pa.table([pa.array(np.ascontiguousarray(ids)), *names, value, nothing, kept, near], schema=SCHEMA)
 
 
 def overlaid(judged: pa.Table, drops: pa.Table) -> pa.Table:
-    """Return ``judged`` with the marks of ``drops``, whose documents no judge had dropped."""
+    """Return ``judged`` with the marks of ``drops``, rows of a drop file of the same split."""
     place = pc.index_in(judged.column("doc_id"), value_set=drops.column("doc_id").combine_chunks())
     late = pc.is_valid(place)
     if int(np.asarray(late).sum()) != drops.num_rows:
         raise AssertionError("a drop file names a document that its split does not have")
-    if judged.filter(late).column("dropped_by").null_count != drops.num_rows:
-        raise AssertionError("a drop file names a document that a judge had dropped already")
     found = drops.take(place)
-    for name in ("dropped_by", "reason", "value"):
+    for name in ("dropped_by", "reason", "value", "detail", "failed"):
         if name not in judged.column_names:
             continue
-        column = pc.if_else(late, found.column(name), judged.column(name))
+        # Only a document that was edited can fail this late; one that failed may be dropped before, by a tighter limit.
+        own = found.column(name) if name in drops.column_names else pa.scalar(value=False)
+        column = pc.if_else(late, own, judged.column(name))
         judged = judged.set_column(judged.schema.get_field_index(name), judged.schema.field(name), column)
-    for name in ("witness", "jaccard"):
+    for name in _OF_DUPLICATES:
         judged = judged.append_column(SCHEMA.field(name), found.column(name))
     return judged

@@ -36,7 +36,7 @@ class ExactRanges(BeamPass):
     starts_from_all: ClassVar[bool] = True
 
     keys: Output
-    cuts: Output | None
+    late: Output | None
     range_bytes: int
     labels: Labelling
     """The priorities, which are joined from the plan."""

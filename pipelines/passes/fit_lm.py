@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pipelines.beam.base import Inputs, UnitPass
-from pipelines.beam.work_list import Unit
+from pipelines.beam.work_list import Output, Unit
 from pipelines.workspace import Job, Workspace
 from shards.errors import UserError
 from shards.files import hash_file
@@ -44,6 +44,13 @@ def reference_lines(paths: Sequence[str]) -> Iterator[str]:
         with open(path, encoding="utf-8", errors="replace") as file:
             for line in file:
                 yield from lm_lines(line)
+
+
+def model_uris(workspace: Workspace, inputs: Inputs, models: Output | None) -> dict[str, str]:
+    """Return where the models that this run fitted are, by language: a path, or a URI that any worker can fetch."""
+    if models is None:
+        return {}
+    return {language: workspace.store.checked_uri(entry) for language, entry in inputs.files(models).items()}
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,9 @@ import pyarrow.compute as pc
 
 from pipelines.beam.child import CallError, Child, ChildDiedError
 from pipelines.beam.isolation import settled
-from pipelines.passes.keys import is_in
-from pipelines.tables import read_batches, read_table
+from pipelines.view import ViewFiles, documents
 from shards.errors import UserError
-from shards.store import FileEntry, Store
+from shards.store import Store
 from stages.failing import Failure
 from stages.text.hashing import below_share, splitmix64
 from stages.tokenizer import Train, untrainable
@@ -30,34 +29,27 @@ UNFIT = pa.schema([("doc_id", pa.int64()), ("reason", pa.string()), ("detail", p
 _FAILURES = pa.schema([("row", pa.int64()), ("reason", pa.string()), ("detail", pa.string())])
 
 
-def survivors(store: Store, documents: FileEntry, drops: FileEntry) -> Iterator[pa.RecordBatch]:
-    """Yield the documents of a split that nothing dropped, batch by batch, in doc_id order."""
-    gone = read_table(store, drops, ["doc_id"]).column("doc_id").to_numpy()
-    for batch in read_batches(store, documents):
-        yield batch.filter(pa.array(~is_in(batch.column("doc_id").to_numpy(), gone)))
-
-
 @dataclass(frozen=True)
 class Sample:
     """A share of the survivors, chosen by hash of doc_id. It can be read again, by any process.
 
     Attributes:
         root: the run's folder.
-        splits: the documents of every split, and what was dropped of them later.
+        splits: what the final documents of every split are read from.
         share: how many are chosen, 0.0 to 1.0.
         seed: chooses them.
     """
 
     root: str
-    splits: Sequence[tuple[FileEntry, FileEntry]]
+    splits: Sequence[ViewFiles]
     share: float
     seed: int
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the columns ``doc_id`` and ``text`` of the sample, batch by batch."""
         store = Store(self.root, repairs=True)
-        for documents, drops in self.splits:
-            for batch in survivors(store, documents, drops):
+        for files in self.splits:
+            for batch in documents(store, files):
                 keys = batch.column("doc_id").to_numpy().astype(np.uint64) ^ np.uint64(self.seed)
                 # Mixed twice: a run's own sample keeps low hashes, of which this is to be a share once more.
                 chosen = below_share(splitmix64(splitmix64(keys)), self.share)

@@ -13,7 +13,6 @@ from pipelines.beam import meter
 from pipelines.beam.base import Inputs
 from pipelines.beam.dofn import Step
 from pipelines.beam.work_list import Output, Unit
-from pipelines.passes.decide import cut_mask, cuts_in
 from pipelines.planning.labels import Labelling
 from pipelines.tables import read_table, structured
 from pipelines.workspace import Job
@@ -77,8 +76,8 @@ class OverKeys(Protocol):
         """The keys, by split."""
 
     @property
-    def cuts(self) -> Output | None:
-        """The percentile cuts, where the recipe has any."""
+    def late(self) -> Output | None:
+        """The marks laid over what judging found, where the recipe's limits ask for any."""
 
     @property
     def labels(self) -> Labelling:
@@ -86,11 +85,12 @@ class OverKeys(Protocol):
 
 
 def alive_keys(work: OverKeys, store: Store, split: Unit, columns: Sequence[str]) -> pa.Table:
-    """Return ``columns`` of the keys of a split's documents that neither a judge nor a cut dropped, in doc_id order."""
-    wanted = dict.fromkeys([*columns, "language", "perplexity", "source_index"])
+    """Return ``columns`` of the keys of a split's documents that no limit dropped, early or late, in doc_id order."""
+    wanted = dict.fromkeys([*columns, "doc_id", "source_index"])
     table = read_table(store, split.file(work.keys), wanted)
-    plain, chaotic = cut_mask(table, cuts_in(store, split, work.cuts))
-    table = table.filter(pa.array(~(plain | chaotic)))
+    if work.late is not None:
+        gone = read_table(store, split.file(work.late), ["doc_id"]).column("doc_id").to_numpy()
+        table = table.filter(pa.array(~is_in(table.column("doc_id").to_numpy(), gone)))
     if "priority" in columns:
         table = work.labels.labels(split.detail["sources"]).join(table, ["priority"])
     return table.select(list(columns))

@@ -59,7 +59,7 @@ class NearPairs(BeamPass):
     starts_from_all: ClassVar[bool] = True
 
     keys: Output
-    cuts: Output | None
+    late: Output | None
     exact: Output | None
     threshold: float
     permutations: int

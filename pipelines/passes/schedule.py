@@ -21,7 +21,7 @@ class ResolveSchedule(DriverPass):
     """Concrete phases, checked against the tokens of each domain, and the settings of the model and its training."""
 
     name: ClassVar[str] = "schedule"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     files: ClassVar[tuple[str, ...]] = (SCHEDULE_FILE, TRAINING_FILE)
 
     tokens: Output

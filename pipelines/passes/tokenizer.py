@@ -11,13 +11,15 @@ import pyarrow as pa
 
 from pipelines.beam.base import ALL, DriverPass, Inputs, NothingLeftError
 from pipelines.beam.work_list import Output
+from pipelines.passes.encoder import require_usable
 from pipelines.passes.fit_tokenizer import UNFIT, Sample, fit
 from pipelines.tables import publish_table
+from pipelines.view import ViewFiles
 from pipelines.workspace import Job, Workspace
 from shards.errors import UserError
 from shards.files import hash_file
 from shards.store import FileEntry, Store
-from stages.tokenizer import Encoder, fit_bpe, load_encoder
+from stages.tokenizer import Encoder, TokenizerUse, fit_bpe, load_encoder
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class FitTokenizer(DriverPass):
 
     documents: Output
     drops: Output
+    edits: Output | None
     survivor_bytes: Output
     vocab_size: int
     sample_bytes: int
@@ -69,8 +72,10 @@ class FitTokenizer(DriverPass):
         total = sum(inputs.statistics(self.survivor_bytes).values())
         if total == 0:
             raise NothingLeftError("no document survived, so there is nothing to fit a tokeniser on")
-        drops = inputs.files(self.drops)
-        splits = [(documents, drops[split]) for split, documents in inputs.files(self.documents).items()]
+        drops, edits = inputs.files(self.drops), inputs.files(self.edits) if self.edits else {}
+        splits = [
+            ViewFiles(judged, drops[split], edits.get(split)) for split, judged in inputs.files(self.documents).items()
+        ]
         return Sample(root, splits, min(1.0, self.sample_bytes / total), self.seed)
 
 
@@ -79,7 +84,7 @@ def _publish(job: Job, text: str, end_of_text: str, unfit: pa.Table) -> None:
         path = scratch / "tokenizer.json"
         path.write_bytes(text.encode("utf-8"))
         # What is not a tokeniser, or lacks the end-of-text token, is refused before it is published.
-        Encoder(str(path)).token_id(end_of_text, "recipe, key tokenizer.end_of_text")
+        Encoder(str(path), end_of_text).token_id(end_of_text, "recipe, key tokenizer.end_of_text")
         entry = job.store.publish(path, "tokenizer", "tokenizer", 1)
     unfit_entry = publish_table(job.store, unfit, "tokenizer", "unfit")
     job.commit(ALL, {"tokenizer": entry, "unfit": unfit_entry})
@@ -101,14 +106,19 @@ def check_tokenizer(workspace: Workspace) -> None:
     """Check the tokeniser that the recipe names, if any, before documents are read.
 
     Raises:
-        UserError: if it is missing, is not a tokeniser, or lacks the end-of-text token.
+        UserError: if it is missing, or ``require_usable`` refuses it.
     """
     settings = workspace.recipe.tokenizer
     if settings.file:
-        Encoder(tokenizer_path(workspace)).token_id(settings.end_of_text, "recipe, key tokenizer.end_of_text")
+        require_usable(TokenizerUse(tokenizer_path(workspace), settings.end_of_text))
 
 
-@functools.lru_cache(maxsize=1)
-def encoder_of(root: str, entry: FileEntry) -> Encoder:
+@functools.lru_cache(maxsize=2)
+def encoder_of(root: str, entry: FileEntry, end_of_text: str, quick: bool = True) -> Encoder:
     """Return the encoder of a published tokeniser, loaded once per process."""
-    return load_encoder(Store(root, repairs=True).local_copy(entry))
+    return load_encoder(tokenizer_use(Store(root, repairs=True), entry, end_of_text, quick))
+
+
+def tokenizer_use(store: Store, entry: FileEntry, end_of_text: str, quick: bool) -> TokenizerUse:
+    """Return how a published tokeniser is used in this process."""
+    return TokenizerUse(str(store.local_copy(entry)), end_of_text, quick)

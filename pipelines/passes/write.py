@@ -1,7 +1,7 @@
 """*write*: re-reads the documents, leaves out what the drop files name, tokenises, and writes shards per domain.
 
-A unit is a group of consecutive splits whose survivors fill a shard. Shards do not depend on the schedule: a changed
-learning rate or mixture re-tokenises nothing.
+A unit is a group of consecutive splits, or of parts of them (``pipelines.passes.grouping``). Shards do not depend on
+the schedule: a changed learning rate or mixture re-tokenises nothing.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.beam.attempts import Attempts
-from pipelines.beam.base import BeamPass, Builder, Inputs
+from pipelines.beam.base import ALL, BeamPass, Builder, Inputs
 from pipelines.beam.dofn import Step
 from pipelines.beam.isolation import encode, isolate
 from pipelines.beam.units import UnitSink, UnitWriter, numbered
 from pipelines.beam.work_list import Output, Unit
-from pipelines.passes.fit_tokenizer import survivors
+from pipelines.passes.grouping import Piece, group_splits
 from pipelines.passes.keys import is_in
-from pipelines.passes.tokenizer import encoder_of
+from pipelines.passes.tokenizer import encoder_of, tokenizer_use
 from pipelines.planning.labels import Labelling
 from pipelines.tables import one_array, read_table, shared_table
+from pipelines.view import ViewFiles, documents
 from pipelines.workspace import Job
-from shards.catalog import CATALOG_NAME, ShardEntry
+from shards.catalog import CATALOG_NAME, INDEX_FOLDER, ShardEntry
 from shards.schema import SCHEMA_VERSION
-from shards.sealed import digest_of
 from shards.store import FileEntry
 from shards.writer import ShardWriter
 from stages.failing import Failure
@@ -41,8 +41,6 @@ from stages.text.hashing import below_share, splitmix64
 
 SHARDS = "shards"
 TOKENS = "tokens"
-MAX_SPLITS = 1_024
-"""The most splits in a group, so that an element that names their files stays under 1 MB."""
 HELD_OUT = "held_out"
 REASON, DETAIL = "reason", "detail"
 FAILURES = pa.schema(
@@ -59,15 +57,17 @@ FAILURES = pa.schema(
 
 @dataclass(frozen=True)
 class Write(BeamPass):
-    """One unit per group of splits.
+    """One unit per group of splits or parts of them.
 
     Attributes:
         documents: what the judges kept, by split.
         drops: what was dropped later, by split.
+        edits: what was changed in their texts, by split; None where the recipe has no [[edits]].
         clusters: near-duplicates among the survivors, by split.
         survivor_bytes: bytes of text that are left, by split.
         tokenizer: the run's tokeniser.
         unfit: documents on which it could not be fitted. They have failed already, and are not encoded.
+        quick: whether fastokens encodes.
         labels: the domains, which are joined from the plan.
         end_of_text: the token that ends a document.
         target_bytes: a shard's size.
@@ -77,18 +77,20 @@ class Write(BeamPass):
     """
 
     name: ClassVar[str] = "write"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     folders: ClassVar[tuple[str, ...]] = (SHARDS,)
-    foreign: ClassVar[tuple[str, ...]] = (f"{SHARDS}/{CATALOG_NAME}",)
+    foreign: ClassVar[tuple[str, ...]] = (f"{SHARDS}/{CATALOG_NAME}", f"{SHARDS}/{INDEX_FOLDER}/")
     weighs_bytes: ClassVar[bool] = True
     calls_native: ClassVar[bool] = True
 
     documents: Output
     drops: Output
+    edits: Output | None
     clusters: Output
     survivor_bytes: Output
     tokenizer: Output
     unfit: Output
+    quick: Output
     labels: Labelling
     end_of_text: str
     target_bytes: int
@@ -96,60 +98,43 @@ class Write(BeamPass):
     seed: int
     schema_version: int = SCHEMA_VERSION
 
-    def groups(self, inputs: Inputs) -> dict[str, tuple[str, ...]]:
-        """Return the groups of consecutive splits, by unit.
-
-        A group closes when its text reaches a shard's size, or at ``MAX_SPLITS``, since their entries travel together.
-        """
-        groups: dict[str, tuple[str, ...]] = {}
-        group: list[str] = []
-        size = 0
+    def groups(self, inputs: Inputs) -> dict[str, tuple[Piece, ...]]:
+        """Return what each unit is made of, by unit."""
         # Two bytes a token and about four characters a token: text is twice its tokens.
-        target = 2 * self.target_bytes
-        for split, text_bytes in inputs.statistics(self.survivor_bytes).items():
-            group.append(split)
-            size += text_bytes
-            if size >= target or len(group) == MAX_SPLITS:
-                groups[_name(len(groups), group)] = tuple(group)
-                group, size = [], 0
-        if group:
-            groups[_name(len(groups), group)] = tuple(group)
-        return groups
+        return group_splits(inputs.statistics(self.survivor_bytes), 2 * self.target_bytes)
 
     def units(self, inputs: Inputs) -> list[str]:
-        """Return the names of the groups: their position, and a digest of their splits."""
+        """Return the names of the groups: their position, and a digest of what they are made of."""
         return list(self.groups(inputs))
 
     def weights(self, inputs: Inputs) -> Mapping[str, int]:
         """Return the bytes of surviving text of every group."""
-        sizes = inputs.statistics(self.survivor_bytes)
-        return {unit: sum(sizes[split] for split in splits) for unit, splits in self.groups(inputs).items()}
+        return {unit: sum(piece.text_bytes for piece in pieces) for unit, pieces in self.groups(inputs).items()}
 
     def roots(self, inputs: Inputs, pending: Sequence[str]) -> Iterator[Unit]:
         """Yield the groups, each with the files of its splits."""
         groups, tokenizer = self.groups(inputs), (inputs.file(self.tokenizer),)
-        files = {output: inputs.files(output) for output in (self.documents, self.drops, self.clusters)}
+        outputs = (self.documents, self.drops, self.clusters, self.edits)
+        files = {output: inputs.files(output) for output in outputs if output is not None}
         for name in pending:
-            mine = {output: tuple(entries[split] for split in groups[name]) for output, entries in files.items()}
-            sources = [inputs.sources(split) for split in groups[name]]
-            yield Unit(name, {**mine, self.tokenizer: tokenizer}, sources)
+            pieces = groups[name]
+            mine = {output: tuple(entries[piece.split] for piece in pieces) for output, entries in files.items()}
+            detail = [[inputs.sources(piece.split), piece.part, piece.parts] for piece in pieces]
+            yield Unit(name, {**mine, self.tokenizer: tokenizer}, detail)
 
     def builder(self, job: Job, inputs: Inputs, pending: Sequence[str]) -> Builder:
         """Read, tokenise, write."""
-        return functools.partial(_add_writing, self, job, inputs.file(self.tokenizer), inputs.file(self.unfit))
+        quick = inputs.statistics(self.quick)[ALL]
+        return functools.partial(_add_writing, self, job, inputs.file(self.tokenizer), inputs.file(self.unfit), quick)
 
 
-def _add_writing(work: Write, job: Job, tokenizer: FileEntry, unfit: FileEntry, groups: Any) -> None:
+def _add_writing(work: Write, job: Job, tokenizer: FileEntry, unfit: FileEntry, quick: bool, groups: Any) -> None:
     _ = (
         groups
         | "read" >> beam.ParDo(_ReadSurvivors(work, job)).with_output_types(pa.RecordBatch)
-        | "tokenise" >> beam.ParDo(_Tokenise(job, tokenizer, unfit)).with_output_types(pa.RecordBatch)
-        | "write" >> beam.ParDo(_WriteShards(work, job, tokenizer))
+        | "tokenise" >> beam.ParDo(_Tokenise(work, job, tokenizer, unfit, quick)).with_output_types(pa.RecordBatch)
+        | "write" >> beam.ParDo(_WriteShards(work, job, tokenizer, quick))
     )
-
-
-def _name(position: int, group: Sequence[str]) -> str:
-    return f"{position:05d}-{digest_of(group)[:8]}"
 
 
 class _ReadSurvivors(Step):
@@ -164,10 +149,12 @@ class _ReadSurvivors(Step):
 
     def _batches(self, unit: Unit) -> Iterator[pa.RecordBatch]:
         work, store = self._pass, self._job.store
-        files = (unit.files(output) for output in (work.documents, work.drops, work.clusters))
-        for documents, drops, entry, sources in zip(*files, unit.detail, strict=True):
+        judged, drops, clusters_of = (unit.files(one) for one in (work.documents, work.drops, work.clusters))
+        edits = unit.files(work.edits) if work.edits else [None] * len(judged)
+        pieces = zip(judged, drops, edits, clusters_of, unit.detail, strict=True)
+        for text, gone, changed, entry, (sources, part, parts) in pieces:
             clusters, labels = read_table(store, entry), work.labels.labels(sources)
-            for batch in survivors(store, documents, drops):
+            for batch in documents(store, ViewFiles(text, gone, changed, part, parts)):
                 batch = labels.join(batch, ["domain"])
                 held = held_out_mask(batch, clusters, work.held_out_share, work.seed)
                 columns = [batch.column(name) for name in _READ.names if name != HELD_OUT]
@@ -209,12 +196,13 @@ def _hash_words(hashes: pa.Array) -> npt.NDArray[np.uint64]:
 
 
 class _Tokenise(Step):
-    def __init__(self, job: Job, tokenizer: FileEntry, unfit: FileEntry) -> None:
-        self._job, self._tokenizer, self._unfit = job, tokenizer, unfit
+    def __init__(self, work: Write, job: Job, tokenizer: FileEntry, unfit: FileEntry, quick: bool) -> None:
+        self._pass, self._job, self._tokenizer, self._unfit, self._quick = work, job, tokenizer, unfit, quick
 
     def work(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         batch, known = without_unfit(batch, shared_table(self._job.root, self._unfit))
-        encoded = encode(str(self._job.store.local_copy(self._tokenizer)), batch)
+        use = tokenizer_use(self._job.store, self._tokenizer, self._pass.end_of_text, self._quick)
+        encoded = encode(use, batch)
         tokens = pa.LargeListArray.from_arrays(pa.array(encoded.offsets), pa.array(encoded.values))
         batch = batch.drop_columns(["text"]).append_column(TOKENS, tokens)
         failures = encoded.failures | known
@@ -240,20 +228,20 @@ def without_unfit(batch: pa.RecordBatch, unfit: pa.Table) -> tuple[pa.RecordBatc
 
 
 class _WriteShards(UnitWriter):
-    def __init__(self, work: Write, job: Job, tokenizer: FileEntry) -> None:
+    def __init__(self, work: Write, job: Job, tokenizer: FileEntry, quick: bool) -> None:
         super().__init__()
-        self._pass, self._job, self._tokenizer = work, job, tokenizer
+        self._pass, self._job, self._tokenizer, self._quick = work, job, tokenizer, quick
 
     def open_sink(self, unit: str) -> UnitSink:
-        return _ShardSink(self._pass, self._job, self._tokenizer, unit)
+        return _ShardSink(self._pass, self._job, self._tokenizer, self._quick, unit)
 
 
 class _ShardSink(UnitSink):
     """The open shards of one unit, one per domain and subset. A full one is published; the marker counts it."""
 
-    def __init__(self, work: Write, job: Job, tokenizer: FileEntry, unit: str) -> None:
+    def __init__(self, work: Write, job: Job, tokenizer: FileEntry, quick: bool, unit: str) -> None:
         self._pass, self._job, self._unit = work, job, unit
-        self._encoder = encoder_of(job.root, tokenizer)
+        self._encoder = encoder_of(job.root, tokenizer, work.end_of_text, quick)
         self._end_of_text = self._encoder.token_id(work.end_of_text, "recipe, key tokenizer.end_of_text")
         self._stack = contextlib.ExitStack()
         self._scratch: Path = self._stack.enter_context(job.store.scratch())
@@ -313,8 +301,10 @@ class _ShardSink(UnitSink):
             token_count=files.tokens,
             tokens_bytes=tokens.size,
             documents_bytes=documents.size,
+            values_at=files.values_at,
             tokens_sha256=tokens.sha256,
             documents_sha256=documents.sha256,
+            lengths_sha256=files.lengths_sha256,
         )
         place.append(shard.model_dump(mode="json"))
         for kind, entry in (("tokens", tokens), ("documents", documents)):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -34,8 +34,16 @@ Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 
 
 def asks_for_domain(recipe: Recipe) -> bool:
-    """Return whether a stage judges some domains only: then verdicts depend on the domain."""
-    return any(use.parameters.get("domains") for use in recipe.stages)
+    """Return whether a stage judges some domains only, or by limits of theirs: then verdicts depend on the domain."""
+    return any(
+        use.parameters.get("domains") or any(map(_is_by_domain, use.parameters.values())) for use in recipe.stages
+    )
+
+
+def _is_by_domain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(map(_is_by_domain, value))
+    return isinstance(value, Mapping) and bool(value.get("domain"))
 
 
 def judged_rules(recipe: Recipe) -> list[Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -18,8 +17,10 @@ import pydantic
 from pydantic import Field
 
 from shards.errors import UserError
+from shards.schedule.phase import Phase
+from shards.schedule.phase import Rope as Rope
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Format of ``schedule.json``, kept in it as ``version``."""
 
 _REMEDY: Final = "Run the recipe again"
@@ -27,67 +28,6 @@ _REMEDY: Final = "Run the recipe again"
 
 class _Model(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
-
-
-class Rope(_Model):
-    """How positions are encoded, with every value resolved. ``factor`` is 1 for ``none`` and ``theta``."""
-
-    kind: Literal["none", "theta", "pi", "yarn"]
-    theta: float
-    factor: float
-    original_context_tokens: int
-
-
-class LearningRate(_Model):
-    """The learning rate of a phase, with every value resolved."""
-
-    shape: Literal["constant", "linear", "cosine", "one_minus_sqrt"]
-    start: float
-    end: float
-    warmup_tokens: int
-
-    def at(self, tokens: int, phase_tokens: int, batch_tokens: int) -> float:
-        """Return the rate of the step that begins ``tokens`` into the phase; exactly ``end`` at the phase's end.
-
-        Warm-up counts the step itself, so that the first step of a run has a rate above zero.
-        """
-        if tokens < self.warmup_tokens:
-            return self.start * min(1.0, (tokens + batch_tokens) / self.warmup_tokens)
-        after_warmup = phase_tokens - self.warmup_tokens
-        progress = min(1.0, (tokens - self.warmup_tokens) / after_warmup) if after_warmup > 0 else 1.0
-        match self.shape:
-            case "constant":
-                return self.start
-            case "linear":
-                remaining = 1.0 - progress
-            case "cosine":
-                remaining = 0.5 * (1.0 + math.cos(math.pi * progress))
-            case "one_minus_sqrt":
-                remaining = 1.0 - math.sqrt(progress)
-        return self.end + (self.start - self.end) * remaining
-
-
-class Phase(_Model):
-    """One phase of a resolved schedule. Weights are in the order of ``Schedule.domains`` and add up to 1."""
-
-    name: str
-    tokens: int
-    context_tokens: int
-    batch_tokens: int
-    weights_start: tuple[float, ...]
-    weights_end: tuple[float, ...]
-    rope: Rope
-    learning_rate: LearningRate
-
-    @property
-    def steps(self) -> int:
-        """Number of steps."""
-        return self.tokens // self.batch_tokens
-
-    @property
-    def rows(self) -> int:
-        """Rows of ``context_tokens`` in each step."""
-        return self.batch_tokens // self.context_tokens
 
 
 class Intervention(_Model):
@@ -131,29 +71,70 @@ class Point:
     skipped: bool = False
 
 
+class Past(_Model):
+    """What a branch begins after: the first ``steps`` steps of another schedule."""
+
+    schedule: Schedule
+    steps: int = Field(ge=0)
+
+
 class Schedule(_Model):
     """A resolved schedule: concrete phases over the domains of a run.
+
+    A branch has a ``past``: steps that another schedule has served, and whose plan, rates and weights stay what they
+    were. Its phases are those after it; steps and tokens count from the beginning of the past.
 
     With ``exact_epochs`` every document is served exactly that often. Rows hold padding, so this takes more row slots
     than there are tokens: ``fitted`` is True once ``trainer.stream.fit`` has counted those of the last phase.
     """
 
-    version: Literal[2] = FORMAT
+    version: Literal[3] = FORMAT
     domains: tuple[str, ...]
     tokens_per_domain: tuple[int, ...]
     phases: tuple[Phase, ...]
     exact_epochs: int | None = None
     fitted: bool = False
+    past: Past | None = None
+
+    @property
+    def past_tokens(self) -> int:
+        """Row slots that the past has served."""
+        return 0 if self.past is None else self.past.schedule.tokens_before(self.past.steps)
+
+    @property
+    def past_steps(self) -> int:
+        """Steps that the past has served."""
+        return 0 if self.past is None else self.past.steps
 
     @property
     def tokens(self) -> int:
         """Row slots of the whole schedule."""
-        return sum(phase.tokens for phase in self.phases)
+        return self.past_tokens + sum(phase.tokens for phase in self.phases)
 
     @property
     def steps(self) -> int:
         """Steps of the whole schedule."""
-        return sum(phase.steps for phase in self.phases)
+        return self.past_steps + sum(phase.steps for phase in self.phases)
+
+    def serving(self, step: int) -> Schedule:
+        """Return the schedule that serves a step: this one, or the one of the past that did."""
+        if self.past is None or step >= self.past.steps:
+            return self
+        return self.past.schedule.serving(step)
+
+    def served_of_phase(self, step: int) -> int:
+        """Return the row slots that the phase before ``step`` has served by then, in all branches; 0 at step 0."""
+        if not step:
+            return 0
+        serving = self.serving(step - 1)
+        index, begin, _ = serving._phase_of(self.tokens_before(step - 1))
+        return serving.phases[index].done_tokens + self.tokens_before(step) - begin
+
+    def continues(self, digest: str, step: int) -> bool:
+        """Return whether what the schedule with this digest served before ``step`` is also what this one serves."""
+        if digest == self.digest:
+            return True
+        return self.past is not None and step <= self.past.steps and self.past.schedule.continues(digest, step)
 
     def at(self, tokens: int, interventions: Sequence[Intervention] = ()) -> Point:
         """Return everything that applies after ``tokens`` row slots: to the step that begins there or contains them.
@@ -163,27 +144,28 @@ class Schedule(_Model):
         Raises:
             ValueError: if tokens is not between 0 and ``self.tokens``.
         """
+        if self.past is not None and tokens < self.past_tokens:
+            return self.past.schedule.at(tokens, interventions)
         index, begin, first_step = self._phase_of(tokens)
         phase = self.phases[index]
         step = first_step + (tokens - begin) // phase.batch_tokens
-        rate = phase.learning_rate.at(tokens - begin, phase.tokens, phase.batch_tokens)
+        into, whole = phase.done_tokens + tokens - begin, phase.done_tokens + phase.tokens
+        rate = phase.learning_rate.at(into, whole, phase.batch_tokens)
         skipped = False
         for change in interventions:
             if change.from_step <= step < change.until_step:
                 skipped |= change.kind == "skip_batch"
                 rate *= change.factor if change.kind == "scale_learning_rate" else 1.0
-        along = (tokens - begin) / phase.tokens
-        pairs = zip(self.domains, phase.weights_start, phase.weights_end, strict=True)
         return Point(
             tokens=tokens,
-            phase=index,
+            phase=self._past_phases + index,
             name=phase.name,
             step=step,
             context_tokens=phase.context_tokens,
             batch_tokens=phase.batch_tokens,
             rows=phase.rows,
             learning_rate=rate,
-            weights={name: start + (end - start) * along for name, start, end in pairs},
+            weights={name: phase.weight(domain, tokens - begin) for domain, name in enumerate(self.domains)},
             rope=phase.rope,
             skipped=skipped,
         )
@@ -198,8 +180,10 @@ class Schedule(_Model):
         Raises:
             ValueError: if step is not between 0 and ``self.steps``.
         """
-        left = step
-        tokens = 0
+        if self.past is not None and 0 <= step <= self.past.steps:
+            return self.past.schedule.tokens_before(step)
+        left = step - self.past_steps
+        tokens = self.past_tokens
         for phase in self.phases:
             if 0 <= left <= phase.steps:
                 return tokens + left * phase.batch_tokens
@@ -209,12 +193,14 @@ class Schedule(_Model):
 
     def ideal_tokens(self, tokens: int) -> tuple[float, ...]:
         """Return how many of the first ``tokens`` row slots each domain is due: the integral of its weight."""
+        before = self.past_tokens
         totals = [0.0] * len(self.domains)
-        left = tokens
+        if self.past is not None:
+            totals = list(self.past.schedule.ideal_tokens(min(tokens, before)))
+        left = max(0, tokens - before)
         for phase in self.phases:
             here = min(left, phase.tokens)
-            for index, (start, end) in enumerate(zip(phase.weights_start, phase.weights_end, strict=True)):
-                totals[index] += here * (start + (end - start) * (here / (2 * phase.tokens)))
+            totals = [total + phase.owed(domain, here) for domain, total in enumerate(totals)]
             left -= here
         return tuple(totals)
 
@@ -259,14 +245,22 @@ class Schedule(_Model):
         """SHA-256 of the schedule, in hex."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
+    @property
+    def _past_phases(self) -> int:
+        """How many phases the past had begun."""
+        return 0 if not self.past_steps else self.past.schedule.at_step(self.past_steps - 1).phase + 1  # type: ignore[union-attr]
+
     def _phase_of(self, tokens: int) -> tuple[int, int, int]:
         """Return (phase, row slots before it, steps before it) of the point after ``tokens`` row slots."""
         if not 0 <= tokens <= self.tokens:
             raise ValueError(f"{tokens} tokens is not between 0 and {self.tokens}")
-        begin = first_step = 0
+        begin, first_step = self.past_tokens, self.past_steps
         for index, phase in enumerate(self.phases):
             if tokens < begin + phase.tokens or index == len(self.phases) - 1:
                 return index, begin, first_step
             begin += phase.tokens
             first_step += phase.steps
         raise AssertionError("a schedule has at least one phase")
+
+
+Past.model_rebuild()

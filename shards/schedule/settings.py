@@ -10,6 +10,13 @@ from pydantic import Field
 DEFAULT_MAX_EPOCHS: Final = 4.0
 """Up to about four epochs, repeated tokens are worth nearly as much as new ones (arXiv 2305.16264)."""
 
+DEFAULT_COSINE_SHARE: Final = 0.1
+"""Share of its start at which a cosine ends: as in Chinchilla's training (arXiv 2203.15556)."""
+
+DEFAULT_DECAY_SHARE: Final = 0.2
+
+DecayShape = Literal["linear", "cosine", "one_minus_sqrt"]
+
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -34,20 +41,40 @@ class RopeSettings(_Model):
 class LearningRateSettings(_Model):
     """The learning rate of a phase: from ``start`` to ``end`` over its tokens, after ``warmup_tokens`` from zero.
 
-    ``one_minus_sqrt`` is the cooldown of arXiv 2405.18392. Without ``start``, the rate continues from where the
-    previous phase ended; without ``end``, it ends at ``start``.
+    ``wsd`` stays at ``start`` and goes to ``end``, zero by default, over the last ``decay_share`` of the phase, in the
+    shape ``decay_shape`` (warm-up, stable, decay: arXiv 2404.06395). ``one_minus_sqrt`` is the cooldown of arXiv
+    2405.18392, which also finds a fifth of the steps to be enough for it. Without ``start``, the rate continues from
+    where the previous phase ended. Without ``end``, a cosine ends at a tenth of ``start`` (arXiv 2203.15556), and any
+    other shape at ``start``. ``end_share`` says the end as a share of ``start``.
     """
 
-    shape: Literal["constant", "linear", "cosine", "one_minus_sqrt"] = "constant"
+    shape: Literal["constant", "linear", "cosine", "one_minus_sqrt", "wsd"] = "constant"
     start: Rate | None = None
     end: Rate | None = None
+    end_share: Rate | None = None
     warmup_tokens: int = Field(default=0, ge=0)
+    decay_share: float | None = Field(default=None, gt=0, le=1, description="of the phase; for wsd, 0.2 by default")
+    decay_shape: DecayShape | None = Field(default=None, description="for wsd, one_minus_sqrt by default")
 
     @pydantic.model_validator(mode="after")
-    def _constant_has_one_value(self) -> LearningRateSettings:
+    def _keys_fit_the_shape(self) -> LearningRateSettings:
+        if self.end is not None and self.end_share is not None:
+            raise ValueError("end and end_share say the same twice: leave one out")
         if self.shape == "constant" and self.end is not None and self.end != self.start:
             raise ValueError(f"a constant rate cannot end at {self.end}: leave end out or choose another shape")
+        if self.shape == "constant" and self.end_share not in (None, 1.0):
+            raise ValueError(f"a constant rate cannot end at {self.end_share} of itself: choose another shape")
+        if self.shape != "wsd" and (self.decay_share is not None or self.decay_shape is not None):
+            raise ValueError(f'decay_share and decay_shape are for shape = "wsd", not for {self.shape!r}')
         return self
+
+    def end_of(self, start: float) -> float:
+        """Return the rate that a phase which starts at ``start`` ends with."""
+        if self.end is not None:
+            return self.end
+        if self.end_share is not None:
+            return self.end_share * start
+        return {"cosine": DEFAULT_COSINE_SHARE * start, "wsd": 0.0}.get(self.shape, start)
 
 
 class PhaseSettings(_Model):
@@ -58,6 +85,10 @@ class PhaseSettings(_Model):
     share: float | None = Field(default=None, gt=0, le=1, description="of the schedule's total")
     # Relative weights: a constant, or [start, end] of a line. A group's weight is divided by its members' tokens.
     weights: Literal["natural"] | dict[str, Weight | tuple[Weight, Weight]] = "natural"
+    alpha: float = Field(default=1.0, ge=0, le=1, description="natural weights follow sizes to this power")
+    budgets: dict[str, Annotated[int, Field(gt=0)]] = Field(
+        default_factory=dict, description="tokens of the phase that domains or groups get; weights share the rest"
+    )
     context_tokens: int = Field(gt=1)
     batch_tokens: int = Field(gt=1)
     rope: RopeSettings = RopeSettings()
@@ -67,6 +98,8 @@ class PhaseSettings(_Model):
     def _one_length(self) -> PhaseSettings:
         if (self.tokens is None) == (self.share is None):
             raise ValueError(f"phase {self.name!r} needs either tokens or share")
+        if self.alpha != 1 and self.weights != "natural":
+            raise ValueError(f"alpha of phase {self.name!r} has no effect on weights that are given: leave it out")
         if self.batch_tokens % self.context_tokens:
             near = max(1, round(self.batch_tokens / self.context_tokens)) * self.context_tokens
             raise ValueError(
@@ -88,6 +121,9 @@ class ScheduleSettings(_Model):
     tokens: int | None = Field(default=None, gt=0)
     epochs: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     exact_epochs: int | None = Field(default=None, ge=1)
+    rescale: Literal["none", "linear", "sqrt"] = Field(
+        default="none", description="rates are given for the first phase's batch, and grow with the batch or its root"
+    )
     groups: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     max_epochs: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
     default_max_epochs: float = Field(default=DEFAULT_MAX_EPOCHS, gt=0)
@@ -107,7 +143,8 @@ class ScheduleSettings(_Model):
         names = [phase.name for phase in self.phases]
         if len(set(names)) < len(names):
             raise ValueError(f"two phases are both called {next(name for name in names if names.count(name) > 1)!r}")
-        if self.exact_epochs and any(phase.weights != "natural" for phase in self.phases):
+        natural = [phase.weights == "natural" and phase.alpha == 1 and not phase.budgets for phase in self.phases]
+        if self.exact_epochs and not all(natural):
             raise ValueError("exact_epochs serves every document equally often, so every phase's weights are natural")
         if self.phases[0].learning_rate.start is None:
             raise ValueError("the first phase's learning rate needs a start")

@@ -15,7 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from shards.errors import UserError
-from stages.jit import argument, kernel, mix64, random_words
+from stages.jit import argument, kernel, mix64, random_words, subkernel
+from stages.text.characters import character_table
+from stages.text.shingles import buffer_shingles, distinct, list_shingles, require_length, slots_for
+from stages.text.words import base_powers, byte_terms
 
 DEFAULT_PERMUTATIONS: Final = 112
 """At a threshold of 0.8: 16 bands of 7 rows, which find 97.7% of pairs at 0.8 and 11.8% of those at 0.5."""
@@ -91,6 +94,60 @@ def signatures(
     return out
 
 
+def text_signatures(
+    data: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64], words: int, permutations: int, seed: int
+) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int32]]:
+    """Return the signatures of n documents, and how many different shingles each has, as ``signatures`` has them.
+
+    A document's shingles are never written to memory beyond a space for those of one, nor sorted.
+
+    Args:
+        data: UTF-8, in NFC.
+        bounds: where the documents begin, int64 of shape (n + 1,).
+        words: length of a shingle.
+        permutations: length of a signature.
+        seed: of the permutations.
+
+    Returns:
+        uint32 of shape (n, permutations), and int32 of shape (n,).
+
+    Raises:
+        UserError: if ``words`` is out of range.
+    """
+    require_length(words)
+    factors, terms = _coefficients(permutations, seed)
+    out = np.full((len(bounds) - 1, permutations), EMPTY, np.uint32)
+    counts = np.zeros(len(bounds) - 1, np.int32)
+    most = int(np.diff(bounds).max(initial=0)) // 2 + 2
+    tables = character_table(), byte_terms(), base_powers()
+    spaces = np.empty(most, np.uint64), slots_for(most)
+    _sign(argument(data), argument(bounds), *tables, words, argument(factors), argument(terms), *spaces, out, counts)
+    for row in np.flatnonzero(counts < 0).tolist():
+        counts[row] = len(buffer_shingles(data, bounds[row : row + 2], words)[1])
+    return out, counts
+
+
+@kernel
+def _sign(
+    data: npt.NDArray[np.uint8],
+    bounds: npt.NDArray[np.int64],
+    table: npt.NDArray[np.uint32],
+    byte_terms: npt.NDArray[np.uint64],
+    powers: npt.NDArray[np.uint64],
+    words: int,
+    factors: npt.NDArray[np.uint32],
+    terms: npt.NDArray[np.uint32],
+    hashes: npt.NDArray[np.uint64],
+    slots: npt.NDArray[np.uint64],
+    out: npt.NDArray[np.uint32],
+    counts: npt.NDArray[np.int32],
+) -> None:
+    for row in range(len(bounds) - 1):
+        count = list_shingles(data, bounds[row], bounds[row + 1], table, byte_terms, powers, words, hashes)
+        counts[row] = distinct(hashes, count, slots)
+        _lower(hashes, 0, count, factors, terms, out[row])
+
+
 @kernel
 def _minima(
     offsets: npt.NDArray[np.int64],
@@ -100,12 +157,34 @@ def _minima(
     out: npt.NDArray[np.uint32],
 ) -> None:
     for row in range(len(offsets) - 1):
-        least = out[row]
-        for at in range(offsets[row], offsets[row + 1]):
-            shingle = np.uint32(hashes[at] >> np.uint64(32))
-            for place in range(len(factors)):
-                value = np.uint32(factors[place] * shingle + terms[place])
-                least[place] = min(least[place], value)
+        _lower(hashes, offsets[row], offsets[row + 1], factors, terms, out[row])
+
+
+@subkernel
+def _lower(
+    hashes: npt.NDArray[np.uint64],
+    at: int,
+    end: int,
+    factors: npt.NDArray[np.uint32],
+    terms: npt.NDArray[np.uint32],
+    least: npt.NDArray[np.uint32],
+) -> None:
+    """Lower the least values of the permutations to those of ``hashes[at:end]``."""
+    # Four shingles for each time that a permutation and its least value are loaded.
+    while at + 4 <= end:
+        one, two = np.uint32(hashes[at] >> np.uint64(32)), np.uint32(hashes[at + 1] >> np.uint64(32))
+        three, four = np.uint32(hashes[at + 2] >> np.uint64(32)), np.uint32(hashes[at + 3] >> np.uint64(32))
+        for place in range(len(factors)):
+            factor, term = factors[place], terms[place]
+            first = min(np.uint32(factor * one + term), np.uint32(factor * two + term))
+            second = min(np.uint32(factor * three + term), np.uint32(factor * four + term))
+            least[place] = min(least[place], min(first, second))
+        at += 4
+    while at < end:
+        shingle = np.uint32(hashes[at] >> np.uint64(32))
+        for place in range(len(factors)):
+            least[place] = min(least[place], np.uint32(factors[place] * shingle + terms[place]))
+        at += 1
 
 
 def band_keys(signatures: npt.NDArray[np.uint32], bands: int, rows: int) -> npt.NDArray[np.uint64]:

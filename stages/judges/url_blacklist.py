@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, ClassVar, Final, NamedTuple
 from urllib.parse import quote
 
@@ -15,8 +16,10 @@ import pyarrow as pa
 import pydantic
 import xxhash
 
-from stages.base import KEPT, Verdict, keep_all, stage
+from stages.base import stage
+from stages.checks import ANY, Check
 from stages.models.cache import load_once
+from stages.scores import Category, Values
 from stages.url.host import host_of
 from stages.url.lists import ListFile, digest_files, list_files
 
@@ -55,7 +58,15 @@ class UrlBlacklist:
     """
 
     name: ClassVar[str] = "url_blacklist_v1"
-    reasons: ClassVar[tuple[str, ...]] = ("blacklisted_domain", "blacklisted_url")
+    needs = ("url", "host")
+    scores = (
+        Category("domain_category", "category of the list that has the host, or a domain above it"),
+        Category("url_category", "category of the list that has the URL, or what is above it"),
+    )
+    checks = (
+        Check("blacklisted_domain", "domain_category", forbidden=ANY),
+        Check("blacklisted_url", "url_category", forbidden=ANY),
+    )
     path_parameters: ClassVar[tuple[str, ...]] = ("lists",)
 
     lists: Annotated[tuple[str, ...], pydantic.Field(min_length=1)]
@@ -65,13 +76,9 @@ class UrlBlacklist:
         """Return every file that is read; a missing list or an unknown category is a ``UserError``."""
         return digest_files(self.lists, self.categories)
 
-    def prepare(self) -> None:
-        """Load the lists."""
-        load_once(_load, json.dumps([self.lists, self.categories]))
-
-    def judge(self, batch: pa.RecordBatch) -> Verdict:
-        """Judge by URL, and where that is null by host."""
-        table = load_once(_load, json.dumps([self.lists, self.categories]))
+    def measure(self, batch: pa.RecordBatch) -> Mapping[str, Values]:
+        """Look up the URL, and where that is null the host."""
+        table = self._table()
         keys = (array("Q"), array("Q"))
         rows = (array("q"), array("q"))
         hosts = batch.column("host").to_pylist()
@@ -86,17 +93,21 @@ class UrlBlacklist:
                 prefixes = url_prefixes(host, "" if url is None else path_of(url[:MAX_URL_CHARS]), table.longest_url)
                 keys[1].extend(prefixes)
                 rows[1].extend([row] * len(prefixes))
-        codes = keep_all(batch.num_rows)
-        category = np.full(batch.num_rows, -1, np.int64)
-        for code, entries in ((1, table.urls), (0, table.domains)):
-            hit = entries.category_of(np.frombuffer(keys[code], np.uint64))
+        scores: dict[str, Values] = {}
+        for kind, (score, entries) in enumerate((("domain_category", table.domains), ("url_category", table.urls))):
+            hit = entries.category_of(np.frombuffer(keys[kind], np.uint64))
             # Names come longest first; written backwards, the most specific entry is the one that remains.
             found = np.flatnonzero(hit >= 0)[::-1]
-            at = np.frombuffer(rows[code], np.int64)[found]
-            codes[at], category[at] = code, hit[found]
-        names_of = pa.array(table.categories, pa.string())
-        detail = names_of.take(pa.array(category, mask=codes == KEPT))
-        return Verdict(codes, detail=detail)
+            category = np.full(batch.num_rows, -1, np.int64)
+            category[np.frombuffer(rows[kind], np.int64)[found]] = hit[found]
+            scores[score] = pa.array(table.categories, pa.string()).take(pa.array(category, mask=category < 0))
+        return scores
+
+    def _table(self) -> _Table:
+        return load_once(_load, json.dumps([self.lists, self.categories]), self._bytes)
+
+    def _bytes(self) -> int:
+        return sum(Path(path).stat().st_size for path in self.files())
 
 
 def ascii_host(host: str) -> str:

@@ -7,19 +7,18 @@ shingle of all its words, one without words none.
 from __future__ import annotations
 
 import itertools
-import unicodedata
 from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from shards.errors import UserError
-from stages.jit import argument, kernel, mix
+from stages.jit import argument, kernel, mix, subkernel
 from stages.text.characters import character_table
+from stages.text.normal import composed
 from stages.text.utf8 import utf8_buffers
-from stages.text.words import cut_words
+from stages.text.words import base_powers, byte_terms, hash_words
 
 UInt8s: TypeAlias = npt.NDArray[np.uint8]
 UInt32s: TypeAlias = npt.NDArray[np.uint32]
@@ -29,19 +28,8 @@ Int64s: TypeAlias = npt.NDArray[np.int64]
 MAX_SHINGLE_WORDS: Final = 64
 
 _SHINGLE_BASE: Final = np.uint64(0xA0761D6478BD642F)
-
-
-def composed(text: pa.Array) -> pa.Array:
-    """Return the strings in NFC, empty ones for null; the same array where nothing changes."""
-    text = text.fill_null("") if text.null_count else text
-    rows = np.flatnonzero(~pc.string_is_ascii(text).to_numpy(zero_copy_only=False))
-    other = text.take(pa.array(rows)).to_pylist()
-    if all(unicodedata.is_normalized("NFC", string) for string in other):
-        return text
-    strings = text.to_pylist()
-    for row, string in zip(rows, other, strict=True):
-        strings[row] = unicodedata.normalize("NFC", string)
-    return pa.array(strings, text.type)
+_LEAST_SLOTS: Final = 64
+_MOST_SLOTS: Final = 1 << 22
 
 
 def batch_shingles(text: pa.Array, words: int) -> tuple[Int64s, UInt64s]:
@@ -63,13 +51,10 @@ def batch_shingles(text: pa.Array, words: int) -> tuple[Int64s, UInt64s]:
 
 def buffer_shingles(data: UInt8s, bounds: Int64s, words: int) -> tuple[Int64s, UInt64s]:
     """Return ``batch_shingles`` of documents that are composed already, in the form that ``utf8_buffers`` returns."""
-    if not 1 <= words <= MAX_SHINGLE_WORDS:
-        raise UserError(
-            f"shingles of {words} words", place="shingle_words", remedy=f"Choose 1 to {MAX_SHINGLE_WORDS}; 5 is usual"
-        )
-    hashes = np.empty(int(bounds[-1] - bounds[0]) // 2 + len(bounds), np.uint64)
+    require_length(words)
+    hashes = np.empty(int(bounds[-1] - bounds[0]) // 2 + 2 * len(bounds), np.uint64)
     offsets = np.zeros(len(bounds), np.int64)
-    _shingle(argument(data), argument(bounds), character_table(), words, hashes, offsets)
+    _shingle(argument(data), argument(bounds), character_table(), byte_terms(), base_powers(), words, hashes, offsets)
     # numpy's vectorised sort, a document at a time, is several times faster than one inside the kernel.
     for start, end in itertools.pairwise(offsets.tolist()):
         hashes[start:end].sort()
@@ -77,28 +62,104 @@ def buffer_shingles(data: UInt8s, bounds: Int64s, words: int) -> tuple[Int64s, U
     return offsets, hashes[:total].copy()
 
 
+def require_length(words: int) -> None:
+    """Refuse a length of shingles that is out of range.
+
+    Raises:
+        UserError: if it is.
+    """
+    if not 1 <= words <= MAX_SHINGLE_WORDS:
+        raise UserError(
+            f"shingles of {words} words", place="shingle_words", remedy=f"Choose 1 to {MAX_SHINGLE_WORDS}; 5 is usual"
+        )
+
+
 @kernel
-def _shingle(data: UInt8s, bounds: Int64s, table: UInt32s, words: int, out: UInt64s, offsets: Int64s) -> None:
-    """Write the shingles of every document, in the order of its text: a polynomial that rolls over the word hashes."""
+def _shingle(
+    data: UInt8s,
+    bounds: Int64s,
+    table: UInt32s,
+    terms: UInt64s,
+    powers: UInt64s,
+    words: int,
+    out: UInt64s,
+    offsets: Int64s,
+) -> None:
+    """Write the shingles of every document, in the order of its text."""
+    start = 0
+    for row in range(len(bounds) - 1):
+        start += list_shingles(data, bounds[row], bounds[row + 1], table, terms, powers, words, out[start:])
+        offsets[row + 1] = start
+
+
+@subkernel
+def list_shingles(
+    data: UInt8s, at: int, end: int, table: UInt32s, terms: UInt64s, powers: UInt64s, words: int, out: UInt64s
+) -> int:
+    """Write the shingles of ``data[at:end]`` in its order, also repeated ones, and return their number.
+
+    The arguments are those of ``hash_words``. A shingle is a polynomial that rolls over the hashes of the words.
+    """
+    count = hash_words(data, at, end, table, terms, powers, out)
     leading = np.uint64(1)
     for _ in range(words - 1):
         leading *= _SHINGLE_BASE
-    start = 0
-    for row in range(len(bounds) - 1):
-        _, count = cut_words(data, bounds[row], bounds[row + 1], table, out[start:], None, None)
-        end = start + count
-        state = np.uint64(0)
-        for at in range(start, min(start + words, end)):
-            state = state * _SHINGLE_BASE + out[at]
-        for at in range(start, end - words):
-            first = out[at]
-            out[at] = mix(state)
-            state = (state - first * leading) * _SHINGLE_BASE + out[at + words]
-        if end > start:
-            last = max(start, end - words)
-            out[last] = mix(state)
-            start = last + 1
-        offsets[row + 1] = start
+    state = np.uint64(0)
+    for place in range(min(words, count)):
+        state = state * _SHINGLE_BASE + out[np.uint64(place)]
+    for place in range(count - words):
+        first = out[np.uint64(place)]
+        out[np.uint64(place)] = state
+        state = (state - first * leading) * _SHINGLE_BASE + out[np.uint64(place + words)]
+    if not count:
+        return 0
+    last = max(0, count - words)
+    out[np.uint64(last)] = state
+    # Apart from the loop above, where each waits for the one before it: here none does.
+    for place in range(np.uint64(last + 1)):
+        out[place] = mix(out[place])
+    return last + 1
+
+
+@subkernel
+def distinct(hashes: UInt64s, count: int, slots: UInt64s) -> int:
+    """Return how many of the first ``count`` hashes differ; -1 where that would take too much space or time.
+
+    Args:
+        hashes: uint64, well mixed.
+        count: how many.
+        slots: working space: ``slots_for(count)``.
+    """
+    if 4 * count > _MOST_SLOTS:
+        return -1
+    size = np.uint64(_LEAST_SLOTS)
+    while size < 4 * count:
+        size <<= np.uint64(1)
+    slots[:size] = 0
+    last = size - np.uint64(1)
+    # Zero means a free slot, so the hash 0 is counted apart.
+    found = has_zero = steps = np.int64(0)
+    # By chance there is one step for eight hashes; text can be made in which each hash meets all others.
+    limit = 1_000 + 4 * count
+    for place in range(np.uint64(count)):
+        value = hashes[place]
+        slot = value & last
+        held = slots[slot]
+        while held != 0 and held != value:
+            slot = (slot + np.uint64(1)) & last
+            held = slots[slot]
+            steps += 1
+        slots[slot] = value
+        found += held != value
+        has_zero |= value == 0
+        if steps > limit:
+            return -1
+    return int(found + has_zero)
+
+
+def slots_for(count: int) -> UInt64s:
+    """Return the working space of ``distinct`` for so many hashes: four times as many slots, and 32 MB at most."""
+    return np.empty(min(_MOST_SLOTS, max(_LEAST_SLOTS, 1 << (4 * count - 1).bit_length())), np.uint64)
 
 
 @kernel

@@ -19,11 +19,14 @@ import pipelines.beam.runners  # noqa: F401  (sets what FnApiRunner needs to los
 from pipelines.beam.apply import Apply
 from pipelines.beam.coder import RecordBatchCoder
 from shards.writer import ShardWriter
-from stages.base import Verdict, keep_all, live_mask, mark, stage
+from stages.base import Measured, stage
+from stages.checks import Check
 from stages.dedup.components import components
 from stages.dedup.exact import EXACT_KEY, exact_drops
 from stages.dedup.minhash import band_keys
 from stages.dedup.near import PAIR, candidate_pairs, greedy_survivors, jaccard_of_pairs, near_keys
+from stages.marking import live_mask, mark
+from stages.scores import Count
 from stages.text.shingles import batch_shingles
 
 APPLIED, PIECES = 8, 400
@@ -36,11 +39,10 @@ class KeepAll:
     """Keeps every row."""
 
     name: ClassVar[str] = "keep_all"
-    reasons: ClassVar[tuple[str, ...]] = ()
 
-    def judge(self, batch: pa.RecordBatch) -> Verdict:
-        """Keep."""
-        return Verdict(keep_all(batch.num_rows))
+    def measure(self, batch: pa.RecordBatch) -> Measured:
+        """Measure nothing."""
+        return Measured()
 
 
 @stage
@@ -48,13 +50,12 @@ class DropFirst:
     """Drops the first row, so that marks are written."""
 
     name: ClassVar[str] = "drop_first"
-    reasons: ClassVar[tuple[str, ...]] = ("first",)
+    scores = (Count("row"),)
+    checks = (Check("first", "row", min=1),)
 
-    def judge(self, batch: pa.RecordBatch) -> Verdict:
-        """Drop."""
-        codes = keep_all(batch.num_rows)
-        codes[:1] = 0
-        return Verdict(codes, np.zeros(batch.num_rows))
+    def measure(self, batch: pa.RecordBatch) -> Measured:
+        """Count rows."""
+        return Measured({"row": np.arange(batch.num_rows)})
 
 
 def cases(corpus: Corpus, folder: Path) -> Iterator[Case]:
@@ -92,13 +93,12 @@ class DropHalf:
     """Drops every second row."""
 
     name: ClassVar[str] = "drop_half"
-    reasons: ClassVar[tuple[str, ...]] = ("odd",)
+    scores = (Count("parity"),)
+    checks = (Check("odd", "parity", min=1),)
 
-    def judge(self, batch: pa.RecordBatch) -> Verdict:
-        """Drop."""
-        codes = keep_all(batch.num_rows)
-        codes[::2] = 0
-        return Verdict(codes)
+    def measure(self, batch: pa.RecordBatch) -> Measured:
+        """Tell rows apart by turns."""
+        return Measured({"parity": np.arange(batch.num_rows) % 2})
 
 
 # Beside the pipeline: Beam would pickle what a function carries, and a slice is pickled with its whole parent.

@@ -18,10 +18,11 @@ from resiliparse.extract.html2text import extract_plain_text
 from resiliparse.parse.html import HTMLTree
 
 from shards.files import open_input
-from stages.base import Stage, mark
+from stages.base import Stage
 from stages.html.charset import charset_of, decode
 from stages.judges.extract_html import ExtractHtml
 from stages.judges.url_blacklist import UrlBlacklist
+from stages.marking import mark
 from stages.readers import Digest, Source, read
 
 BLOCK = 32 << 10

@@ -7,16 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from harness import Case
+from linked_shards import VOCABULARY, web_like, write_catalog, write_shard
 
-from shards.catalog import CATALOG_NAME, DomainShards, ShardCatalog, ShardEntry
-from shards.files import hash_file
 from shards.reader import ShardSet
 from shards.schedule.resolve import resolve
 from shards.schedule.schedule import Schedule
 from shards.schedule.settings import ScheduleSettings
-from shards.writer import ShardWriter
 from trainer.stream import Stream
 
 CONTEXTS = (512, 2_048, 8_192)
@@ -24,7 +21,6 @@ BATCH_TOKENS = 1 << 18
 DOMAINS = {"books": (0.2, 6_000), "code": (0.3, 1_200), "web": (0.5, 700)}
 """Share of the tokens and mean tokens of a document."""
 SHARDS_PER_DOMAIN = 2
-VOCABULARY = 50_000
 
 
 def write_shards(folder: Path, tokens: int) -> ShardSet:
@@ -32,56 +28,12 @@ def write_shards(folder: Path, tokens: int) -> ShardSet:
     rng = np.random.default_rng(1)
     domains = {}
     for domain, (share, mean) in DOMAINS.items():
-        entries = []
-        for shard in range(SHARDS_PER_DOMAIN):
-            count = max(2, int(tokens * share / mean / SHARDS_PER_DOMAIN))
-            # The mean of a log-normal is exp(mu + sigma^2 / 2).
-            lengths = np.maximum(1, rng.lognormal(np.log(mean) - 0.5, 1.0, count)).astype(np.int64)
-            entries.append(_shard(folder, domain, shard, lengths, rng))
-        domains[domain] = DomainShards(train=tuple(entries), held_out=())
-    catalog = ShardCatalog(
-        token_dtype="uint16", vocab_size=VOCABULARY, end_of_text=0, tokenizer="bench", domains=domains
-    )
-    (folder / CATALOG_NAME).write_text(catalog.to_json())
-    return ShardSet.open(folder)
-
-
-def _shard(folder: Path, domain: str, shard: int, lengths: np.ndarray, rng: np.random.Generator) -> ShardEntry:
-    writer = ShardWriter(
-        folder,
-        domain=domain,
-        subset="train",
-        vocab_size=VOCABULARY,
-        end_of_text=0,
-        tokenizer_digest="bench",
-        name=f"{domain}-{shard}",
-    )
-    ids = np.arange(len(lengths))
-    companion = pa.RecordBatch.from_pydict(
-        {
-            "doc_id": pa.array(ids),
-            "url": pa.array([f"https://{domain}.example.org/{number}" for number in ids], pa.string()),
-            "content_hash": pa.nulls(len(ids), pa.binary(16)),
-            "language": pa.array(["en"] * len(ids), pa.string()),
-            "source_index": pa.array(np.full(len(ids), shard, np.int32)),
-            "offset": pa.array(ids),
-        }
-    )
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    writer.add(rng.integers(1, VOCABULARY, int(offsets[-1]), np.uint32), offsets, companion)
-    files = writer.close()
-    tokens_sha256, tokens_bytes = hash_file(files.tokens_path)
-    documents_sha256, documents_bytes = hash_file(files.documents_path)
-    return ShardEntry(
-        tokens=files.tokens_path.name,
-        documents=files.documents_path.name,
-        rows=files.rows,
-        token_count=files.tokens,
-        tokens_bytes=tokens_bytes,
-        documents_bytes=documents_bytes,
-        tokens_sha256=tokens_sha256,
-        documents_sha256=documents_sha256,
-    )
+        count = max(2, int(tokens * share / mean / SHARDS_PER_DOMAIN))
+        domains[domain] = [
+            write_shard(folder, domain, f"{domain}-{shard}", web_like(count, mean, rng), rng)
+            for shard in range(SHARDS_PER_DOMAIN)
+        ]
+    return write_catalog(folder, domains)
 
 
 def _schedule(shards: ShardSet, context: int) -> Schedule:

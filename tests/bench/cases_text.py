@@ -17,7 +17,6 @@ from harness import Case
 from tokenizers import Tokenizer
 
 from shards.files import open_input
-from stages.base import mark
 from stages.judges.extract_html import ExtractHtml
 from stages.judges.fingerprint import Fingerprint
 from stages.judges.gopher_quality import GopherQuality
@@ -27,6 +26,7 @@ from stages.judges.perplexity import Perplexity
 from stages.judges.url_blacklist import UrlBlacklist
 from stages.lm.kneser_ney import fit
 from stages.lm.normalise import lm_lines
+from stages.marking import mark
 from stages.readers import Source, read
 from stages.tokenizer import Encoder, fit_bpe
 

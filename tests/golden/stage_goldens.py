@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from stages.base import Stage, mark
+from stages.base import Stage
+from stages.marking import mark
 from stages.registry import REGISTRY
 from tests.golden.golden import FOLDER, Case, Golden, Section, digest, plain
 from tests.golden.inputs import Input, batch_of

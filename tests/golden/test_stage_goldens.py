@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from stages.base import reasons_of
 from stages.registry import REGISTRY, stage_class
 from tests.golden.golden import COMMAND, Golden, complaint, differences, load
 from tests.golden.parameters import VARIANTS
@@ -23,7 +24,7 @@ def test_a_stage_does_what_its_golden_says(name: str) -> None:
 @each_stage
 def test_every_reason_of_a_stage_is_in_its_golden(name: str) -> None:
     outputs = [case.output for section in load(path_of(name)).sections.values() for case in section.cases.values()]
-    missing = set(stage_class(name).reasons) - {output.get("reason") for output in outputs}
+    missing = set(reasons_of(stage_class(name))) - {output.get("reason") for output in outputs}
     assert not missing, f"no input of tests/golden/inputs.py is dropped by {name} as {sorted(missing)}: add one"
     assert any(not output.get("dropped_by") for output in outputs)
 

@@ -75,8 +75,8 @@ use = "gopher_repetition_v2"
 domains = ["web", "wiki", "docs", "junk"]
 [[stages]]
 use = "perplexity_v1"
-min_perplexity = {{ en = 20.0 }}
-max_perplexity = {{ en = 1500.0 }}
+min_perplexity = {{ language = {{ en = 20.0 }} }}
+max_perplexity = {{ language = {{ en = 1500.0 }} }}
 domains = ["web", "wiki", "docs", "junk"]
 [tokenizer]
 vocab_size = 2048

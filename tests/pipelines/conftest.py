@@ -96,7 +96,11 @@ class Corpus:
             "lm": [{"language": "und", "corpus": ["reference.txt"], "order": 2}],
             "stages": [
                 {"use": "gopher_quality_v2", "min_words": 20, "domains": ["web", "wiki"]},
-                {"use": "perplexity_v1", "low_percentile": 4.0, "high_percentile": 96.0},
+                {
+                    "use": "perplexity_v1",
+                    "min_perplexity": {"percentile": 4.0, "by": "language"},
+                    "max_perplexity": {"percentile": 96.0, "by": "language"},
+                },
             ],
             "tokenizer": {"vocab_size": 400},
             "shards": {"held_out_share": 0.2, "target_bytes": 8_000},

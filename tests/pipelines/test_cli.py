@@ -260,7 +260,8 @@ def test_inspect_gives_the_report_as_json(made: Any, capsys: pytest.CaptureFixtu
     )
     value = json.loads(capsys.readouterr().out)
     assert [stage["name"] for stage in value["stages"]] == [
-        "read", "gopher_quality_v2", "perplexity_v1", "exact_dedup_v1", "near_dedup_v1", "tokenizer",
+        "read", "gopher_quality_v2", "perplexity_v1", "perplexity_v1:late",
+        "exact_dedup_v1", "near_dedup_v1", "tokenizer",
     ]  # fmt: skip
     for stages in (value["stages"], *(group["stages"] for group in value["domains"].values())):
         for stage in stages:

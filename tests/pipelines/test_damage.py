@@ -7,11 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pipelines import cost_files
+from pipelines.beam.runners import LocalRunner
 from pipelines.driver import judged_run
 from pipelines.inspection import documents
+from pipelines.inspection.funnel import duplicates
 from pipelines.inspection.integrity import verify
 from pipelines.inspection.verdicts import verdicts
 from pipelines.plan import PLAN_FILE, load_plan
@@ -22,14 +25,16 @@ from shards.errors import IncompleteError
 from shards.finished import DIGESTS_FILE, require_finished
 from shards.reader import ShardSet
 from shards.store import Store
+from tests.pipelines.conftest import Corpus, Made
 from tests.pipelines.support import content, finished_run, flip, forget, redone, unfold
 
 READ_BY_PASSES: dict[str, tuple[str, ...]] = {
     "fit_lm/models": ("judge",),
-    "judge/documents": ("near_sets", "tokenizer", "write"),
-    "judge/verdicts": ("drops",),
+    "judge/documents": ("near_sets", "edits", "tokenizer", "encoder", "write"),
+    "judge/verdicts": ("histograms", "late", "drops"),
     "judge/keys": ("exact_ranges", "near_pairs", "near"),
-    "decide/cuts": ("exact_ranges", "near_pairs", "drops"),
+    "decide/cuts": ("late",),
+    "late/marks": ("exact_ranges", "near_pairs", "drops"),
     "exact_ranges/drops": ("exact",),
     "exact/all": ("near_pairs", "drops"),
     "near_pairs/pairs": ("near_candidates",),
@@ -39,22 +44,29 @@ READ_BY_PASSES: dict[str, tuple[str, ...]] = {
     "near_verify/pairs": ("near",),
     "near/removed": ("drops",),
     "near/clusters": ("drops",),
-    "drops/drops": ("tokenizer", "write"),
+    "drops/drops": ("edits",),
+    "edits/edits": ("tokenizer", "encoder", "write"),
+    "edits/drops": ("tokenizer", "encoder", "write"),
     "drops/clusters": ("write",),
-    "tokenizer/tokenizer": ("write", "catalog"),
-    "tokenizer/unfit": ("write",),
+    "tokenizer/tokenizer": ("encoder", "write", "catalog"),
+    "tokenizer/unfit": ("encoder", "write"),
 }
 """Every kind of file that a pass reads, with the passes that read it."""
 READ_BY_PEOPLE: dict[str, Callable[[Any], Any]] = {
     "judge/verdicts": lambda run: list(verdicts(run)),
     "judge/samples": lambda run: documents.dropped_samples(run, "all", 2, 0),
     "judge/documents": lambda run: documents.kept_samples(run, 10**6, 0),
-    "drops/drops": lambda run: list(verdicts(run)),
+    "drops/drops": lambda run: duplicates(run),
+    "edits/drops": lambda run: list(verdicts(run)),
+    "edits/scores": lambda run: list(verdicts(run)),
+    "edits/edits": lambda run: documents.kept_samples(run, 10**6, 0),
 }
 READ_BY_TRAINERS = {"schedule.json": "schedule", "train.json": "schedule", "shards/manifest.json": "catalog"}
 """Files of fixed names, with the passes that make them."""
 SHARDS = "shards"
 """Too much to read for every training: compared on request, or where they arrive."""
+INDICES = ("shards/index/listing", "shards/index/lengths")
+"""Read by trainers in part: a list of shards is compared when it is opened, lengths by block where they are touched."""
 MANIFESTS = ("index", "part", "copy")
 WRITTEN_BY_EVERY_RUN = (RECIPE_FILE, RUN_FILE, DIGESTS_FILE)
 KEPT_TWICE = (PLAN_FILE, "plan/sources", DIGESTS_INDEX, "plan/digests")
@@ -62,6 +74,26 @@ KEPT_TWICE = (PLAN_FILE, "plan/sources", DIGESTS_INDEX, "plan/digests")
 PLANNED_AGAIN = ("plan/splits",)
 TOLD_OF_A_RUN = ("timings.json", "costs", SEEN_FILE)
 """How a run went, and when files were seen: no output depends on it."""
+
+
+class EditedCorpus(Corpus):
+    """The corpus, with a recipe that edits texts, and so has files of every kind."""
+
+    def recipe(self, **changes: Any) -> dict[str, Any]:
+        """Return the recipe's table, its texts edited."""
+        edits = [{"use": "tests.stages.editors:Replacer", "pattern": r"\bthe\b", "replacement": "this"}]
+        return super().recipe(**{"edits": edits, **changes})
+
+
+@pytest.fixture(scope="module")
+def corpus(corpus: Corpus) -> Corpus:
+    return EditedCorpus(**vars(corpus))
+
+
+@pytest.fixture(scope="module")
+def made(corpus: Corpus, run_recipe: Any, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    made: Made = run_recipe(tmp_path_factory.mktemp("run"), corpus.recipe(), corpus.folder, LocalRunner(1))
+    return made
 
 
 def copy_of(kind: str) -> str:
@@ -80,6 +112,8 @@ def kind_of(path: str) -> str:
         return path
     if name == "manifest.json":
         return "index"
+    if folder == "shards/index":
+        return INDICES[name.endswith(".lengths")]
     if folder.startswith("shards/"):
         return SHARDS
     # A folder for each kind, or the kinds of a pass of one unit in its folder.
@@ -98,7 +132,7 @@ def largest(root: Path, kind: str) -> Path:
 def test_every_kind_of_file_is_tried_here(made: Any) -> None:
     kinds = {kind_of(path) for path in content(made.root)}
     copies = map(copy_of, KEPT_TWICE)
-    tried = {*READ_BY_PASSES, *READ_BY_PEOPLE, *READ_BY_TRAINERS, *MANIFESTS, *WRITTEN_BY_EVERY_RUN, SHARDS}
+    tried = {*READ_BY_PASSES, *READ_BY_PEOPLE, *READ_BY_TRAINERS, *INDICES, *MANIFESTS, *WRITTEN_BY_EVERY_RUN, SHARDS}
     assert kinds == {*tried, *KEPT_TWICE, *copies, *PLANNED_AGAIN}
     files = {path.relative_to(made.root).as_posix() for path in made.root.rglob("*") if path.is_file()}
     assert all(path.startswith(TOLD_OF_A_RUN) for path in files - set(content(made.root)))
@@ -164,6 +198,25 @@ def test_what_a_trainer_reads_is_compared_and_written_again(
     assert redone(again) == {READ_BY_TRAINERS[kind]}
     assert content(copied) == before
     require_finished(copied)
+
+
+@pytest.mark.parametrize("kind", INDICES)
+def test_what_a_trainer_reads_in_part_is_compared_and_written_again(
+    corpus: Any, run_recipe: Any, copied: Path, kind: str
+) -> None:
+    before = content(copied)
+    # The middle of a file may be of another block than the first document's.
+    damaged = min(files_of(copied, kind), key=lambda path: path.stat().st_size)
+    domain, subset = damaged.name.split("-")[0].split(".")
+    flip(damaged, 0.6)
+    with pytest.raises(IncompleteError, match=rf"{re.escape(damaged.name)}.*Run 'headrace verify'"):
+        ShardSet.open(copied / "shards").lengths(domain, subset, np.arange(1))
+    run = finished_run(str(copied))
+    run.store.repairs = True
+    assert [found.path for found in verify(run, lambda _: None)] == [damaged.relative_to(copied).as_posix()]
+    again = run_recipe(copied, corpus.recipe(), corpus.folder)
+    assert redone(again) == {"catalog"}
+    assert content(copied) == before
 
 
 @pytest.mark.parametrize("kind", MANIFESTS)

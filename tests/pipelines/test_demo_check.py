@@ -16,7 +16,7 @@ PLANTED = Planted(
     (
         Item("near miss", "u:miss", (KEPT,)),
         Item("spam", "u:spam", ("gopher_repetition_v2",)),
-        Item("salad", "u:salad", ("perplexity_v1/too_chaotic",)),
+        Item("salad", "u:salad", ("perplexity_v1:late/too_chaotic",)),
         Item("copy", "u:a", EXACT, "copies", {"u:b": 1.0, "u:c": 1.0}),
         Item("copy", "u:b", EXACT, "copies", {"u:a": 1.0, "u:c": 1.0}),
         Item("copy", "u:c", EXACT, "copies", {"u:a": 1.0, "u:b": 1.0}),
@@ -39,7 +39,7 @@ def right() -> list[dict[str, Any]]:
         row(1, "u:miss"),
         row(2, "u:miss", "read", "not_a_document"),
         row(3, "u:spam", "gopher_repetition_v2", "duplicate_lines"),
-        row(4, "u:salad", "perplexity_v1", "too_chaotic"),
+        row(4, "u:salad", "perplexity_v1:late", "too_chaotic"),
         row(5, "u:a"),
         row(6, "u:b", "exact_dedup_v1", "exact_duplicate", witness=5),
         row(7, "u:c", "exact_dedup_v1", "exact_duplicate", witness=5, jaccard=1.0),

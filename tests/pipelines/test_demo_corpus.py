@@ -17,11 +17,11 @@ from pipelines.demo.planted import KEPT, Planted, jaccard
 from pipelines.demo.planting import KEPT_LANGUAGES
 from pipelines.demo.stdlib_text import Module, modules, paragraphs, topics
 from shards.errors import UserError
-from stages.base import mark
 from stages.judges.gopher_quality import GopherQuality
 from stages.judges.gopher_repetition import GopherRepetition
 from stages.judges.language import Language
 from stages.judges.url_blacklist import UrlBlacklist
+from stages.marking import mark
 from stages.readers import Source, read
 
 # Writes the whole corpus and reads it back.
@@ -136,7 +136,7 @@ def test_passages_are_surely_in_their_language_and_pass_the_rules_for_text() -> 
     batch = documents(texts)
     batch = mark(Language(keep=KEPT_LANGUAGES), batch)
     assert batch.column("language").to_pylist() == [passage.language for passage in found]
-    assert min(batch.column("language_confidence").to_pylist()) > 0.9
+    assert min(batch.column("language_v1.confidence").to_pylist()) > 0.9
     batch = mark(GopherRepetition(), mark(GopherQuality(), batch))
     kept = [reason is None for reason in batch.column("reason").to_pylist()]
     assert kept == [passage.language in KEPT_LANGUAGES for passage in found]
@@ -157,7 +157,7 @@ def test_without_pydoc_data_docstrings_are_enough_and_it_says_so(
 
 def test_a_python_without_its_library_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path))
-    with pytest.raises(UserError, match="no source of its standard library"):
+    with pytest.raises(UserError, match="comes without the source of its standard library"):
         list(modules())
     (tmp_path / "small.py").write_text('"""A module."""\n')
     monkeypatch.setitem(sys.modules, "pydoc_data", None)
@@ -227,6 +227,7 @@ def documents(texts: list[str]) -> pa.RecordBatch:
         "dropped_by": pa.nulls(rows, pa.string()),
         "reason": pa.nulls(rows, pa.string()),
         "value": pa.nulls(rows, pa.float64()),
+        "detail": pa.nulls(rows, pa.string()),
         "failed": pa.array([False] * rows),
     }
     return pa.RecordBatch.from_pydict(columns)

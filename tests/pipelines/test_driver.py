@@ -100,16 +100,16 @@ def test_a_removed_source_and_changed_settings_are_followed(
         ("web", "CC-BY"),
         ("wiki", "CC-BY"),
     }
-    assert {path.parts[-3] for path in (out / "shards").rglob("*.arrow")} == {"novels", "web", "wiki"}
+    assert {path.parts[-3] for path in (out / "shards").rglob("*.tokens-*.arrow")} == {"novels", "web", "wiki"}
 
 
 def test_a_percentile_is_moved_without_judging_again(corpus: Any, run_recipe: Any, copied: Path) -> None:
     table = corpus.recipe()
-    table["stages"][1]["high_percentile"] = 90.0
+    table["stages"][1]["max_perplexity"] = {"percentile": 90.0}
     again = run_recipe(copied, table, corpus.folder)
     assert {"fit_lm", "judge"} <= again.notes.unchanged
     assert "decide" in redone(again)
-    score = again.judged("verdicts").column("perplexity").drop_null()
+    score = again.judged("verdicts").column("perplexity_v1.perplexity").drop_null()
     dropped = [row for row in again.verdicts() if row["reason"] == "too_chaotic"]
     assert len(dropped) == pytest.approx(0.1 * len(score), abs=1)
 

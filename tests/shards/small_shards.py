@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from shards.catalog import CATALOG_NAME, DomainShards, ShardCatalog, ShardEntry, Subset
+from shards.catalog import (
+    CATALOG_NAME,
+    INDEX_FOLDER,
+    SUBSETS,
+    DomainShards,
+    IndexFile,
+    ShardCatalog,
+    ShardEntry,
+    Subset,
+    SubsetShards,
+)
 from shards.files import hash_file
+from shards.listing import write_index
 from shards.reader import ShardSet
 from shards.writer import ShardFiles, ShardWriter, token_dtype
 
@@ -80,27 +92,75 @@ def entry_of(files: ShardFiles) -> ShardEntry:
         token_count=files.tokens,
         tokens_bytes=tokens_bytes,
         documents_bytes=documents_bytes,
+        values_at=files.values_at,
         tokens_sha256=tokens_sha256,
         documents_sha256=documents_sha256,
+        lengths_sha256=files.lengths_sha256,
     )
 
 
-def write_catalog(folder: Path, domains: Mapping[str, DomainShards], vocab_size: int = 60_000) -> ShardCatalog:
-    """Write the manifest of shards that lie in ``folder``."""
+@dataclass(frozen=True)
+class Written:
+    """The shards of one domain, in order."""
+
+    train: Sequence[ShardEntry] = ()
+    held_out: Sequence[ShardEntry] = ()
+
+
+def write_catalog(folder: Path, domains: Mapping[str, Written], vocab_size: int = 60_000) -> ShardCatalog:
+    """Write the manifest of shards that lie in ``folder``, with their lists and indices."""
+    (folder / INDEX_FOLDER).mkdir(exist_ok=True)
     catalog = ShardCatalog(
         token_dtype=token_dtype(vocab_size).name,
         vocab_size=vocab_size,
         end_of_text=END,
         tokenizer=TOKENIZER,
-        domains=dict(domains),
+        domains={
+            domain: DomainShards(
+                **{
+                    subset: index_of(folder, domain, subset, entries)
+                    for subset in SUBSETS
+                    if (entries := getattr(shards, subset))
+                }
+            )
+            for domain, shards in domains.items()
+        },
     )
     (folder / CATALOG_NAME).write_text(catalog.to_json())
     return catalog
 
 
+def index_of(folder: Path, domain: str, subset: Subset, entries: Sequence[ShardEntry]) -> SubsetShards:
+    """Write the list and the index of one domain and subset into the folder of shards."""
+    read: dict[str, npt.NDArray[Any]] = {}
+
+    def lengths(entry: ShardEntry) -> npt.NDArray[Any]:
+        # Hard-linked shards are many, and hold the same.
+        if entry.lengths_sha256 not in read:
+            with pa.memory_map(str(folder / entry.documents)) as file:
+                read[entry.lengths_sha256] = np.array(pa.ipc.open_file(file).get_batch(0).column("tokens"))
+        return read[entry.lengths_sha256]
+
+    made = write_index(folder / INDEX_FOLDER, domain, subset, entries, lengths)
+    files = []
+    for path in (made.listing, made.lengths):
+        sha256, size = hash_file(path)
+        files.append(IndexFile(path=f"{INDEX_FOLDER}/{path.name}", size=size, sha256=sha256))
+    return SubsetShards(
+        shards=made.shards, documents=made.documents, tokens=made.tokens, listing=files[0], lengths=files[1]
+    )
+
+
+def flip(path: Path, at: float = 0.5, bit: int = 0) -> None:
+    """Flip one bit of a file, so far in."""
+    data = bytearray(path.read_bytes())
+    data[int(at * len(data))] ^= 1 << bit
+    path.write_bytes(data)
+
+
 def lengths_of(shards: ShardSet, domain: str, subset: Subset = "train") -> list[int]:
     """Return the tokens of every document, end-of-text tokens included."""
-    return shards.locate(domain, subset, np.arange(shards.documents(domain, subset))).length.tolist()
+    return shards.lengths(domain, subset, np.arange(shards.documents(domain, subset))).tolist()
 
 
 def tokens_of(shards: ShardSet, domain: str, subset: Subset, document: int) -> npt.NDArray[Any]:
@@ -130,7 +190,7 @@ def shards_of_lengths(folder: Path, lengths: Lengths, held_out: Mapping[str, Seq
         train = tuple(write(domain, number, rows, "train") for number, rows in enumerate(shards))
         apart = [(held_out or {})[domain]] if domain in (held_out or {}) else []
         held = tuple(write(domain, len(shards), rows, "held_out") for rows in apart)
-        domains[domain] = DomainShards(train=train, held_out=held)
+        domains[domain] = Written(train=train, held_out=held)
     write_catalog(folder, domains)
     return ShardSet.open(folder)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shards import reader
-from shards.catalog import DomainShards
+from shards.catalog import CATALOG_NAME, SUBSETS
 from shards.errors import IncompleteError, UserError
-from shards.reader import ShardSet, safe_path
-from tests.shards.small_shards import END, lengths_of, tokens_of, url_of, write_catalog, write_shard
+from shards.files import hash_file
+from shards.listing import write_index
+from shards.reader import ShardSet
+from shards.token_files import safe_path
+from tests.shards.small_shards import END, Written, lengths_of, tokens_of, url_of, write_catalog, write_shard
 
 Texts = list[list[int]]
 
@@ -28,7 +32,7 @@ def build(folder: Path, shards: list[Texts], *, vocab_size: int = 500, held_out:
     held = []
     if held_out is not None:
         held.append(write_shard(folder, "h", held_out, domain="web", subset="held_out", vocab_size=vocab_size))
-    write_catalog(folder, {"web": DomainShards(train=tuple(entries), held_out=tuple(held))}, vocab_size)
+    write_catalog(folder, {"web": Written(train=tuple(entries), held_out=tuple(held))}, vocab_size)
     opened = ShardSet.open(folder)
     opened.verify()
     return opened
@@ -92,14 +96,25 @@ def test_wide_vocabularies_come_back(tmp_path: Path) -> None:
 def test_few_shards_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "MAX_OPEN_SHARDS", 2)
     opened = build(tmp_path, [[[i + 1]] for i in range(6)])
-    assert len(opened._mapped) == 2
+    assert opened._files.mapped == 0
     for _ in range(2):
         assert [tokens_of(opened, "web", "train", i).tolist() for i in range(6)] == [[i + 1, END] for i in range(6)]
-        assert len(opened._mapped) == 2
+        assert opened._files.mapped == 2
     # One span from every shard at once.
     documents, out = np.arange(6), np.zeros(6, np.int64)
     opened.gather("web", "train", documents, 0 * documents, 0 * documents + 1, out, documents)
     assert out.tolist() == [1, 2, 3, 4, 5, 6]
+
+
+def test_planning_opens_no_shard(tmp_path: Path) -> None:
+    opened = build(tmp_path, [[[1, 2], [3]], [[4]]])
+    for path in tmp_path.glob("*.arrow"):
+        path.unlink()
+    assert lengths_of(opened, "web") == [3, 2, 2]
+    at = opened.locate("web", "train", np.array([2, 0, 1]))
+    assert (at.shard.tolist(), at.start.tolist(), at.length.tolist()) == ([1, 0, 0], [0, 0, 3], [2, 3, 2])
+    with pytest.raises(IncompleteError, match=r"0\.tokens\.arrow is missing"):
+        tokens_of(opened, "web", "train", 0)
 
 
 def test_spans_beyond_their_document_or_the_buffer_are_refused(tmp_path: Path) -> None:
@@ -121,8 +136,8 @@ def test_files_that_disagree_with_the_manifest_are_not_read(tmp_path: Path) -> N
         with pytest.raises(IncompleteError, match="bytes, not"):
             ShardSet.open(tmp_path)
         path.write_bytes(b"\0" * len(good))
-        with pytest.raises(IncompleteError, match="not an Arrow file"):
-            ShardSet.open(tmp_path)
+        with pytest.raises(IncompleteError, match="checksum"):
+            ShardSet.open(tmp_path).verify()
         path.unlink()
         with pytest.raises(IncompleteError, match="is missing"):
             ShardSet.open(tmp_path)
@@ -143,27 +158,30 @@ def test_a_flipped_token_is_found_by_its_checksum(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["tokens", "documents"])
 def test_a_shard_of_the_format_before_is_refused_with_the_way_out(tmp_path: Path, kind: str) -> None:
-    entry = build(tmp_path, [[[1, 2, 3]]]).catalog.domains["web"].train[0]
+    entry = write_shard(tmp_path, "0", [[1, 2, 3]], domain="web", vocab_size=500)
     path = tmp_path / f"0.{kind}.arrow"
     batch = pa.ipc.open_file(path).get_batch(0)
     metadata = {**batch.schema.metadata, b"headrace.format": f"{kind}-v1".encode()}
     batch = batch.replace_schema_metadata(metadata)
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    entry = entry.model_copy(update={f"{kind}_bytes": path.stat().st_size})
-    write_catalog(tmp_path, {"web": DomainShards(train=(entry,))}, 500)
+    sha256, size = hash_file(path)
+    entry = entry.model_copy(update={f"{kind}_bytes": size, f"{kind}_sha256": sha256})
+    write_catalog(tmp_path, {"web": Written(train=(entry,))}, 500)
     with pytest.raises(IncompleteError, match=rf"has format {kind}-v1, .* reads {kind}-v2") as caught:
-        ShardSet.open(tmp_path)
+        ShardSet.open(tmp_path).verify()
     assert caught.value.remedy.startswith("Run the recipe again")
     assert caught.value.place == str(path)
 
 
 def test_parts_of_the_verification_cover_every_byte_once(tmp_path: Path) -> None:
     opened = build(tmp_path, [[[301, 302]], [[303]], [[304], [305, 306]]], held_out=[[307]])
-    size = sum(path.stat().st_size for path in tmp_path.glob("*.arrow"))
+    files = sorted(path for path in tmp_path.rglob("*") if path.is_file() and path.name != "manifest.json")
+    assert {path.suffix for path in files} == {".arrow", ".lengths"}
+    size = sum(path.stat().st_size for path in files)
     for parts in (1, 2, 3, 7):
         assert sum(opened.verify(part, parts) for part in range(parts)) == size
-    for path in sorted(tmp_path.glob("*.arrow")):
+    for path in files:
         good = path.read_bytes()
         path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
         damaged = []
@@ -176,16 +194,31 @@ def test_parts_of_the_verification_cover_every_byte_once(tmp_path: Path) -> None
         path.write_bytes(good)
 
 
-def test_a_shard_in_the_wrong_subset_is_not_read(tmp_path: Path) -> None:
-    catalog = build(tmp_path, [[[1]]], held_out=[[2]]).catalog
-    shards = catalog.domains["web"]
-    write_catalog(tmp_path, {"web": DomainShards(train=shards.held_out)}, 500)
+def test_a_shard_in_the_wrong_subset_is_found(tmp_path: Path) -> None:
+    train, held_out = (
+        write_shard(tmp_path, subset, [[1]], domain="web", subset=subset, vocab_size=500) for subset in SUBSETS
+    )
+    write_catalog(tmp_path, {"web": Written(train=(held_out,))}, 500)
     with pytest.raises(IncompleteError, match="says it is"):
+        ShardSet.open(tmp_path).verify()
+    wide = write_shard(tmp_path, "wide", [[1]], domain="web", vocab_size=70_000)
+    write_catalog(tmp_path, {"web": Written(train=(wide,))}, 500)
+    with pytest.raises(IncompleteError, match="2 tokens of uint32, not 2 of uint16"):
+        ShardSet.open(tmp_path).verify()
+    write_catalog(tmp_path, {"web": Written(train=(train.model_copy(update={"tokens_bytes": 9_999}),))}, 500)
+    with pytest.raises(IncompleteError, match="bytes, not 9999"):
         ShardSet.open(tmp_path)
-    wrong = shards.train[0].model_copy(update={"token_count": 9})
-    write_catalog(tmp_path, {"web": DomainShards(train=(wrong,))}, 500)
-    with pytest.raises(IncompleteError, match="2 tokens of uint16, not 9"):
-        ShardSet.open(tmp_path)
+
+
+def test_lengths_that_are_not_the_shards_own_are_found(tmp_path: Path) -> None:
+    build(tmp_path, [[[1, 2], [3]]])
+    entry = write_shard(tmp_path, "0", [[1, 2], [3]], domain="web", vocab_size=500)
+    made = write_index(tmp_path / "index", "web", "train", [entry], lambda _: np.array([2, 3]))
+    catalog = json.loads((tmp_path / CATALOG_NAME).read_text())
+    catalog["domains"]["web"]["train"]["lengths"]["sha256"] = hash_file(made.lengths)[0]
+    (tmp_path / CATALOG_NAME).write_text(json.dumps(catalog))
+    with pytest.raises(IncompleteError, match="other lengths than the index says"):
+        ShardSet.open(tmp_path).verify()
 
 
 @pytest.mark.parametrize("name", ["../x.arrow", "/etc/passwd", "a/../../x", "", "a\0b"])

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-import itertools
 import pickle
+import re
 from collections.abc import Callable, Mapping
-from typing import Annotated, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -12,312 +12,253 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shards.errors import UserError
 from shards.schema import DOCUMENT
 from stages.base import (
-    KEPT,
-    Stage,
-    Verdict,
+    Measured,
+    columns_of,
+    completed,
+    early_rules,
     failures_of,
-    first_failing,
-    judged,
-    keep_all,
-    mark,
+    late_limits,
+    link_of,
     parameters,
     per_row,
+    plain_value,
+    reasons_of,
+    score_column,
     stage,
     text_of,
 )
-from stages.failing import FAILURES, STAGE_ERROR
+from stages.checks import KEPT, Check
+from stages.failing import FAILURES, Failure
+from stages.judges.gopher_quality import GopherQuality
+from stages.judges.language import Language
+from stages.judges.sample import Sample
+from stages.limits import Grouped, Limit, Percentile, Share
+from stages.scores import Category, Count, Ratio, Values
+from tests.stages.support import stage_of
 
 Batches = Callable[..., pa.RecordBatch]
 
 
 @stage
-class Length:
-    """Drops short texts, fails those with a digit, and adds two columns, one of which not every verdict has."""
+class Vowels:
+    """Judges by vowels and by the first letter."""
 
-    name: ClassVar[str] = "length_v1"
-    reasons: ClassVar[tuple[str, ...]] = ("empty", "short")
-    failures: ClassVar[tuple[str, ...]] = ("digit",)
-    columns: ClassVar[Mapping[str, pa.DataType]] = {"never": pa.string(), "chars": pa.int32()}
+    name: ClassVar[str] = "vowels_v1"
+    scores = (Count("chars"), Ratio("vowels"), Category("first"))
+    checks = (
+        Check("empty", "first", null="drop", allowed="first"),
+        Check("few_vowels", "vowels", min="shares.0"),
+        Check("many_vowels", "vowels", max="shares.1"),
+        Check("long", "chars", max="max_chars"),
+        Check("empty", "chars", min=1),
+    )
 
-    min_chars: Annotated[int, pydantic.Field(ge=0)] = 3
+    shares: tuple[Share, Share] = (0.2, 0.8)
+    max_chars: Limit | None = None
+    first: tuple[str, ...] = ()
+    unheard: Literal["keep", "drop"] = "keep"
 
-    def judge(self, batch: pa.RecordBatch) -> Verdict:
-        """Judge by text alone; refuses to be shown nothing, or a marked row."""
-        assert batch.num_rows
-        assert batch.column("dropped_by").null_count == batch.num_rows
-        chars = per_row(batch, len)
-        digit = np.array([any(c.isdigit() for c in text) for text in text_of(batch)])
-        verdict = first_failing((0, chars == 0, chars), (1, chars < self.min_chars, chars), (2, digit, chars * np.nan))
-        detail = pa.array([f"a digit in {text!r}" for text in text_of(batch)])
-        # int64 and a language: one is cast to what is declared, the other replaces a column.
-        columns = {
-            "chars": pa.array(chars.astype(np.int64)),
-            "language": pa.array([text[:1] or "und" for text in text_of(batch)]),
-        }
-        return Verdict(verdict.codes, verdict.value, columns, detail)
-
-
-@stage
-class Other:
-    """Declares a column that another stage has too, and gives it only where it judges."""
-
-    name: ClassVar[str] = "other_v1"
-    reasons: ClassVar[tuple[str, ...]] = ("odd",)
-    columns: ClassVar[Mapping[str, pa.DataType]] = {"chars": pa.int32()}
-
-    def judge(self, batch: pa.RecordBatch) -> Verdict:
-        """Drop nothing."""
-        return Verdict(keep_all(batch.num_rows), columns={"chars": pa.array([-1] * batch.num_rows, pa.int32())})
+    def measure(self, batch: pa.RecordBatch) -> Mapping[str, Values]:
+        """Measure the text alone."""
+        texts = text_of(batch)
+        vowels = [sum(letter in "aeiou" for letter in text) / len(text) if text else None for text in texts]
+        return {"chars": per_row(batch, len), "vowels": vowels, "first": [text[:1] or None for text in texts]}
 
 
-texts = st.none() | st.text("ab1", max_size=5)
-Row = tuple[str | None, str, bool]
-rows = st.lists(st.tuples(texts, st.sampled_from(["web", "code"]), st.booleans()), max_size=12)
-
-
-def made(documents: Batches, drawn: list[Row]) -> pa.RecordBatch:
-    return documents(
-        len(drawn),
-        text=[text for text, _, _ in drawn],
-        domain=[domain for _, domain, _ in drawn],
-        dropped_by=["before_v1" if dropped else None for *_, dropped in drawn],
-        reason=["why" if dropped else None for *_, dropped in drawn],
-        value=[0.5 if dropped else None for *_, dropped in drawn],
-        failed=[dropped for *_, dropped in drawn],
-        detail=["earlier" if dropped else None for *_, dropped in drawn],
-    ).replace_schema_metadata({"headrace.unit": "u"})
-
-
-QUICK = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
-CHOICES = st.sampled_from([(), ("web",), ("code", "books")])
-
-
-@QUICK
-@given(drawn=rows, data=st.data(), domains=CHOICES)
-def test_cutting_a_batch_in_two_changes_nothing(
-    documents: Batches, drawn: list[Row], data: st.DataObject, domains: tuple[str, ...]
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    texts=st.lists(st.none() | st.text("aeb", max_size=6), max_size=8),
+    shares=st.tuples(st.sampled_from([0.0, 0.3333, 0.5]), st.sampled_from([0.5, 0.6667, 1.0])),
+    max_chars=st.none() | st.integers(0, 6),
+    first=st.sampled_from([(), ("a",), ("a", "b")]),
+)
+def test_a_verdict_agrees_with_a_plain_loop(
+    documents: Batches,
+    texts: list[str | None],
+    shares: tuple[float, float],
+    max_chars: int | None,
+    first: tuple[str, ...],
 ) -> None:
-    batch = made(documents, drawn)
-    cut = data.draw(st.integers(0, len(drawn)))
-    judge = Length(domains=domains)
-    whole = mark(judge, batch)
-    parts = [mark(judge, batch.slice(0, cut)), mark(judge, batch.slice(cut))]
-    assert [part.schema for part in parts] == [whole.schema] * 2
-    assert pa.Table.from_batches(parts).equals(pa.Table.from_batches([whole]))
+    judge = stage_of(Vowels, shares=shares, max_chars=max_chars, first=first)
+    verdict = judge.judge(documents(len(texts), text=texts))
+    assert judge.reasons == ("empty", "few_vowels", "many_vowels", "long")
+    details = [None] * len(texts) if verdict.detail is None else verdict.detail.to_pylist()
+    assert verdict.value is not None
+    for row, drawn in enumerate(texts):
+        text = drawn or ""
+        share = round(sum(letter in "ae" for letter in text) / len(text), 4) if text else None
+        expected: tuple[str | None, float | None, str | None] = (None, None, None)
+        if not text:
+            expected = ("empty", None, None)
+        elif first and text[0] not in first:
+            expected = ("empty", None, text[0])
+        elif share is not None and share < shares[0]:
+            expected = ("few_vowels", share, None)
+        elif share is not None and share > shares[1]:
+            expected = ("many_vowels", share, None)
+        elif max_chars is not None and len(text) > max_chars:
+            expected = ("long", float(len(text)), None)
+        code, value = int(verdict.codes[row]), float(verdict.value[row])
+        reason = None if code == KEPT else judge.reasons[code]
+        assert (reason, None if np.isnan(value) else value, details[row]) == expected
+        scores = {name: column[row].as_py() for name, column in verdict.columns.items()}
+        assert scores == {
+            "vowels_v1.chars": len(text),
+            "vowels_v1.vowels": share,
+            "vowels_v1.first": text[:1] or None,
+        }
 
 
-@QUICK
-@given(drawn=rows, domains=CHOICES)
-def test_marks_agree_with_a_plain_loop(documents: Batches, drawn: list[Row], domains: tuple[str, ...]) -> None:
-    batch = made(documents, drawn)
-    found = mark(Length(domains=domains), batch).to_pylist()
-    for before, after in zip(batch.to_pylist(), found, strict=True):
-        text = before["text"] or ""
-        expected = before | {"chars": None, "never": None}
-        if before["dropped_by"] is None and (not domains or before["domain"] in domains):
-            expected |= {"chars": len(text), "language": text[:1] or "und"}
-            digit = any(c.isdigit() for c in text)
-            reason = "empty" if not text else "short" if len(text) < 3 else "digit" if digit else None
-            if reason is not None:
-                expected |= {"dropped_by": "length_v1", "reason": reason, "failed": reason == "digit"}
-                expected |= {"value": None if reason == "digit" else float(len(text)), "detail": f"a digit in {text!r}"}
-        assert after == expected
-
-
-@QUICK
-@given(drawn=rows)
-def test_nothing_is_marked_twice(documents: Batches, drawn: list[Row]) -> None:
-    once = mark(Length(), made(documents, drawn))
-    again = mark(Length(min_chars=100), once)
-    was = [row["dropped_by"] is not None for row in once.to_pylist()]
-    for before, after, dropped in zip(once.to_pylist(), again.to_pylist(), was, strict=True):
-        assert not dropped or after == before
-        assert after["dropped_by"] is not None
-
-
-def test_columns_appear_in_the_declared_order_and_types_even_if_no_row_is_judged(documents: Batches) -> None:
-    names = ["chars", "never"]
-    for batch in (documents(0), documents(2, domain=["code", "code"]), documents(1, text=["enough"])):
-        found = mark(Length(domains=("web",)), batch)
-        added = [field for field in found.schema if field.name in names]
-        assert added == [pa.field("never", pa.string()), pa.field("chars", pa.int32())]
-        assert found.schema.names[: len(DOCUMENT)] == DOCUMENT.names
-
-
-def test_a_column_of_an_earlier_stage_is_kept_where_no_row_is_judged(documents: Batches) -> None:
-    batch = mark(Length(domains=("web",)), documents(2, text=["abcd", "abcd"], domain=["web", "code"]))
-    assert mark(Other(domains=("books",)), batch).column("chars").to_pylist() == [4, None]
-    assert mark(Other(domains=("code",)), batch).column("chars").to_pylist() == [4, -1]
-    assert mark(Other(), batch).column("chars").to_pylist() == [-1, -1]
-
-
-def test_metadata_and_schema_of_documents_stay(documents: Batches) -> None:
-    batch = made(documents, [("abcd", "web", False), ("a", "web", False), ("x1yz", "code", True)])
-    found = mark(Length(), batch)
-    assert found.schema.metadata == {b"headrace.unit": b"u"}
-    assert [found.schema.field(name) for name in DOCUMENT.names] == list(batch.schema)
-
-
-def test_a_stage_that_judges_too_few_rows_is_caught(documents: Batches) -> None:
+def test_a_failure_hides_what_a_check_says(documents: Batches) -> None:
     @stage
-    class Broken:
-        """Forgets a row."""
+    class Failing:
+        """Fails on digits, and drops all else."""
 
-        name: ClassVar[str] = "broken_v1"
-        reasons: ClassVar[tuple[str, ...]] = ("x",)
+        name: ClassVar[str] = "failing_v1"
+        scores = (Count("chars"),)
+        checks = (Check("long", "chars", max=0),)
+        failures = ("digit",)
 
-        def judge(self, batch: pa.RecordBatch) -> Verdict:
-            """Judge one row less than it was shown."""
-            return Verdict(keep_all(batch.num_rows - 1))
+        def measure(self, batch: pa.RecordBatch) -> Measured:
+            """Fail on digits."""
+            texts = text_of(batch)
+            failures = {row: Failure("digit", text) for row, text in enumerate(texts) if text.isdigit()}
+            return Measured({"chars": per_row(batch, len)}, failures=failures)
 
-    with pytest.raises(AssertionError, match="broken_v1 judged 1 of 2 rows"):
-        mark(Broken(), documents(2))
-
-
-def test_the_first_failing_check_decides_with_its_own_measure() -> None:
-    one, other = np.array([1.0, 2.0, 3.0]), np.array([10.0, 20.0, 30.0])
-    verdict = first_failing((0, one > 2, one), (1, other > 10, other))
-    assert verdict.codes.tolist() == [KEPT, 1, 0]
-    np.testing.assert_array_equal(verdict.value, [np.nan, 20.0, 3.0])
+    judge = stage_of(Failing)
+    verdict = judge.judge(documents(3, text=["ab", "12", ""]))
+    assert verdict.codes.tolist() == [0, 1, KEPT]
+    assert (*judge.reasons, *failures_of(judge)) == ("long", "digit", *FAILURES)
+    assert verdict.value is not None
+    np.testing.assert_array_equal(verdict.value, [2.0, np.nan, np.nan])
+    assert verdict.detail is not None
+    assert verdict.detail.to_pylist() == [None, "12", None]
 
 
 def test_a_stage_is_a_frozen_checked_dataclass() -> None:
-    judge = Length(min_chars=4, domains=("web",))
-    assert isinstance(judge, Stage)
-    assert parameters(judge) == {"min_chars": 4, "domains": ("web",)}
-    assert judge == Length(min_chars=4, domains=("web",))
+    judge = stage_of(Vowels, max_chars=4, domains=("web",))
+    expected = {"shares": (0.2, 0.8), "max_chars": 4.0, "first": (), "unheard": "keep", "domains": ("web",)}
+    assert parameters(judge) == expected
+    assert judge == stage_of(Vowels, max_chars=4, domains=("web",))
     assert judge.files() == ()
+    assert judge.known_languages() is None
+    assert judge.named_languages() == {}
     assert pickle.loads(pickle.dumps(judge)) == judge
     with pytest.raises(AttributeError):
-        judge.min_chars = 5
-    with pytest.raises(pydantic.ValidationError, match="min_char"):
-        Length(min_char=4)
-    with pytest.raises(pydantic.ValidationError, match="greater than or equal to 0"):
-        Length(min_chars=-1)
+        judge.instance = "x"
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"max_char": 4}, "max_char"),
+        ({"shares": (0.5, 2)}, "2 is not at least 0 and at most 1"),
+        ({"unheard": "perhaps"}, "'keep' or 'drop'"),
+    ]
+    for given_, message in wrong:
+        with pytest.raises(pydantic.ValidationError, match=message):
+            Vowels(**given_)
     with pytest.raises(pydantic.ValidationError):
-        Length(4)
+        Vowels(4)  # type: ignore[call-arg, arg-type]
+
+
+def test_a_stage_goes_by_the_name_of_its_instance() -> None:
+    one, other = stage_of(Vowels), stage_of(Vowels, instance="again")
+    assert (link_of(one), link_of(other)) == ("vowels_v1", "again")
+    assert score_column(other, "chars") == "again.chars"
+    assert columns_of(other) == {"again.chars": pa.int64(), "again.vowels": pa.float64(), "again.first": pa.string()}
+    # What it decides does not depend on its name.
+    assert parameters(one) == parameters(other)
+
+
+def test_the_same_reason_of_two_checks_is_one() -> None:
+    assert reasons_of(stage_of(Vowels)) == ("empty", "few_vowels", "many_vowels", "long")
+    assert [rule.code for rule in early_rules(stage_of(Vowels))] == [0, 1, 2, 3, 0]
+
+
+@pytest.mark.parametrize(
+    ("check", "message"),
+    [
+        (Check("x", "char"), "the check 'x' is of 'char', which is not a score"),
+        (Check("x", "chars", min="least"), "the check 'x' reads 'least', which is not a parameter"),
+        (Check("x", "chars", max="leasts.0"), "the check 'x' reads 'leasts.0', which is not a parameter"),
+        (Check("x", "chars", null="sometimes"), "the check 'x' reads 'sometimes', which is not a parameter"),
+        (Check("x", "chars", allowed="wanted"), "the check 'x' reads 'wanted', which is not a parameter"),
+    ],
+)
+def test_a_check_of_what_there_is_not_is_refused_when_the_class_is_made(check: Check, message: str) -> None:
+    class Wrong:
+        name: ClassVar[str] = "wrong_v1"
+        scores = (Count("chars"),)
+        checks = (check,)
+
+        def measure(self, batch: pa.RecordBatch) -> Mapping[str, Values]:
+            return {}
+
+    with pytest.raises(TypeError, match=re.escape(message)):
+        stage(Wrong)
+
+
+def test_percentiles_are_listed_and_decide_nothing_yet(documents: Batches) -> None:
+    least, most = Percentile(percentile=5), Percentile(percentile=90, by="language")
+    judge = stage_of(Vowels, shares=(least, 1.0), max_chars=most)
+    assert late_limits(judge) == [(1, "min", least), (3, "max", most)]
+    assert judge.judge(documents(2, text=["b" * 99, "a"])).codes.tolist() == [KEPT, KEPT]
+
+
+def test_parameters_are_plain_values() -> None:
+    judge = stage_of(
+        GopherQuality,
+        min_words=Grouped(language={"en": 5}),
+        max_words=Percentile(percentile=99.5, of=("a/*.txt",)),
+        stop_words={"xx": ("a", "b")},
+    )
+    plain = parameters(judge)
+    assert plain["min_words"] == {"language": {"en": 5.0}}
+    assert plain["max_words"] == {"percentile": 99.5, "of": ["a/*.txt"]}
+    assert plain["stop_words"] == {"xx": ("a", "b")}
+    assert stage_of(type(judge), **plain) == judge
+    assert plain_value([1, {"a": (2, [3])}]) == (1, {"a": (2, (3,))})
+
+
+def test_a_stage_judges_a_batch_of_the_columns_it_needs() -> None:
+    texts = ["It was the best of times, and the worst of times with them. " * 6, "short", None]
+    verdict = stage_of(GopherQuality).judge(pa.record_batch({"text": texts}))
+    assert verdict.codes.tolist() == [KEPT, 0, 0]
+    # As a reader fills them.
+    full = pa.record_batch({"text": texts, "language": ["und"] * 3, "domain": [""] * 3})
+    same = stage_of(GopherQuality).judge(full)
+    assert {name: column.to_pylist() for name, column in verdict.columns.items()} == {
+        name: column.to_pylist() for name, column in same.columns.items()
+    }
+    assert stage_of(Language, min_confidence=0).judge(pa.record_batch({"text": texts})).codes[0] == KEPT
+
+
+def test_a_missing_column_is_named() -> None:
+    with pytest.raises(ValueError, match=r"gopher_quality_v2 needs the column 'text'; the batch has \['txt'\]"):
+        stage_of(GopherQuality).judge(pa.record_batch({"txt": ["a"]}))
+    with pytest.raises(ValueError, match="sample_v1 needs the column 'doc_id'"):
+        stage_of(Sample, share=0.5).judge(pa.record_batch({"text": ["a"]}))
+
+
+def test_columns_are_completed_with_the_types_of_documents() -> None:
+    @stage
+    class Everything:
+        """Needs every column that has a default."""
+
+        name: ClassVar[str] = "everything_v1"
+        needs = ("text", "url", "host", "date", "licence", "payload", "media_type", "language")
+
+        def measure(self, batch: pa.RecordBatch) -> Measured:
+            """Measure nothing."""
+            return Measured()
+
+    batch = completed(stage_of(Everything), pa.record_batch({"text": ["a", "b"]}))
+    assert all(batch.schema.field(name).type == DOCUMENT.field(name).type for name in batch.schema.names)
+    assert (
+        batch.select(["language", "domain", "url"]).to_pylist() == [{"language": "und", "domain": "", "url": None}] * 2
+    )
+    assert {*Everything.needs, "domain"} == set(batch.schema.names)
 
 
 def test_text_of_null_is_empty(documents: Batches) -> None:
     assert text_of(documents(2, text=[None, "a"])) == ["", "a"]
     assert per_row(documents(2, text=[None, "abc"]), len).tolist() == [0.0, 3.0]
-
-
-class PanicError(BaseException):
-    """What a panic in Rust becomes in Python: no Exception."""
-
-
-ERRORS = {"v": ValueError, "m": MemoryError, "r": RecursionError, "p": PanicError, "a": AssertionError}
-
-
-@stage
-class Fragile:
-    """``Length``, but it raises an error at the first text that begins with ``!``: the one of its next letter."""
-
-    name: ClassVar[str] = "fragile_v1"
-    reasons: ClassVar[tuple[str, ...]] = Length.reasons
-    failures: ClassVar[tuple[str, ...]] = Length.failures
-    columns: ClassVar[Mapping[str, pa.DataType]] = Length.columns
-
-    def judge(self, batch: pa.RecordBatch) -> Verdict:
-        """Fail, or judge by length."""
-        for row, text in enumerate(text_of(batch)):
-            if text.startswith("!"):
-                raise ERRORS[text[1]](f"row {row} of {batch.num_rows}\nand more")
-        verdict = Length(min_chars=3).judge(batch)
-        # Where nothing is dropped there is nothing to say: parts of a verdict that only some batches have.
-        return verdict if (verdict.codes != KEPT).any() else Verdict(verdict.codes, columns=verdict.columns)
-
-
-fragile_texts = st.sampled_from(["!v", "!m", "!r", "!p", "!a", "a", "abcd", "12", ""])
-
-
-@QUICK
-@given(
-    drawn=st.lists(st.tuples(fragile_texts, st.sampled_from(["web", "code"]), st.booleans()), max_size=40),
-    cuts=st.sets(st.integers(0, 40), max_size=3),
-    domains=CHOICES,
-)
-def test_documents_that_a_stage_fails_on_are_failed_and_no_others_in_any_batch(
-    documents: Batches, drawn: list[Row], cuts: set[int], domains: tuple[str, ...]
-) -> None:
-    batch = made(documents, drawn)
-    judge, plain = Fragile(domains=domains), Length(domains=domains)
-    edges = [0, *sorted(cut for cut in cuts if cut <= len(drawn)), len(drawn)]
-    parts = [mark(judge, batch.slice(start, end - start)) for start, end in itertools.pairwise(edges)]
-    found = pa.Table.from_batches(parts)
-    assert found.schema == mark(plain, batch).schema
-    # Each row alone, by the stage that fails on nothing.
-    expected = []
-    for row in range(len(drawn)):
-        (before,), (after,) = batch.slice(row, 1).to_pylist(), mark(plain, batch.slice(row, 1)).to_pylist()
-        text = before["text"] or ""
-        if before["dropped_by"] is None and text.startswith("!") and after["chars"] is not None:
-            detail = f"{ERRORS[text[1]].__name__}: row 0 of 1"
-            after = before | {"chars": None, "never": None, "failed": True, "detail": detail}
-            after |= {"dropped_by": judge.name, "reason": STAGE_ERROR}
-        elif after["dropped_by"] == plain.name:
-            after["dropped_by"] = judge.name
-        expected.append(after)
-    assert found.to_pylist() == expected
-
-
-def test_a_batch_of_failures_alone_has_the_schema_of_any_other(documents: Batches) -> None:
-    found = mark(Fragile(), documents(3, text=["!v", "!p", "!m"]))
-    assert found.schema == mark(Fragile(), documents(1, text=["abcd"])).schema
-    assert found.column("failed").to_pylist() == [True] * 3
-    assert found.column("language").to_pylist() == ["und"] * 3
-
-
-@pytest.mark.parametrize(
-    "error", [UserError("no model"), FileNotFoundError("gone"), KeyboardInterrupt(), SystemExit(3)]
-)
-def test_what_is_not_of_a_document_is_raised_at_once(documents: Batches, error: BaseException) -> None:
-    calls: list[int] = []
-
-    @stage
-    class Halting:
-        """Raises it."""
-
-        name: ClassVar[str] = "halting_v1"
-        reasons: ClassVar[tuple[str, ...]] = ("x",)
-
-        def judge(self, batch: pa.RecordBatch) -> Verdict:
-            """Raise."""
-            calls.append(batch.num_rows)
-            raise error
-
-    with pytest.raises(type(error)):
-        mark(Halting(), documents(20))
-    assert calls == [20]
-
-
-def test_a_stage_that_fails_on_any_document_is_broken_and_fails_none(documents: Batches) -> None:
-    @stage
-    class Broken:
-        """Reads a column that no batch has."""
-
-        name: ClassVar[str] = "broken_v1"
-        reasons: ClassVar[tuple[str, ...]] = ("x",)
-
-        def judge(self, batch: pa.RecordBatch) -> Verdict:
-            """Fail, on some documents otherwise than on others."""
-            if any(text.startswith("!") for text in text_of(batch)):
-                raise PanicError
-            return Verdict(keep_all(batch.num_rows), columns={"x": batch.column("nowhere")})
-
-    for texts in (["a"], ["a", "b"], ["a", "!"], ["!", *"abc"]):
-        with pytest.raises(KeyError, match="nowhere"):
-            mark(Broken(), documents(len(texts), text=texts))
-    # An error that a plain document does not meet says nothing against the stage, even if all documents here meet it.
-    assert mark(Broken(), documents(2, text=["!", "!!"])).column("reason").to_pylist() == [STAGE_ERROR] * 2
-
-
-def test_generic_failures_follow_the_declared_ones(documents: Batches) -> None:
-    assert failures_of(Length) == failures_of(Length()) == ("digit", *FAILURES)
-    codes = judged(Fragile(), documents(3, text=["!p", "1", "abcd"])).codes
-    assert codes.tolist() == [3, 1, KEPT]
-    assert (*Fragile.reasons, *failures_of(Fragile))[codes[0]] == STAGE_ERROR

@@ -18,6 +18,7 @@ from stages.dedup.minhash import band_keys, candidate_probability
 from stages.dedup.near import PAIR, candidate_pairs, greedy_survivors, jaccard_of_pairs, near_keys
 from stages.judges.fingerprint import Fingerprint, signature_matrix
 from stages.text.shingles import batch_shingles
+from tests.stages.support import stage_of
 
 pytestmark = pytest.mark.shared_data
 
@@ -40,7 +41,7 @@ class Corpus:
         self.ids = np.arange(len(texts))
         self.priority = np.zeros(len(texts), np.int32)
         self.offsets, self.hashes = batch_shingles(pa.array(texts), STAGE.shingle_words)
-        self.columns = STAGE.judge(pa.record_batch({"text": pa.array(texts)})).columns
+        self.columns = stage_of(Fingerprint).judge(pa.record_batch({"text": pa.array(texts)})).columns
         self.keys = band_keys(signature_matrix(self.columns["signature"]), *STAGE.bands)
 
     def near(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -53,7 +54,8 @@ class Corpus:
         return jaccard_of_pairs(pairs, self.ids, self.offsets, self.hashes)
 
     def candidates(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return (self.keys[a] == self.keys[b]).any(axis=1)
+        found: np.ndarray = (self.keys[a] == self.keys[b]).any(axis=1)
+        return found
 
 
 def test_licences_agree_with_brute_force() -> None:

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from stages import jit
+from stages.dedup import content, minhash
 from stages.html import lexer as html_lexer
 from stages.html import names as html_names
 from stages.html import nesting as html_nesting
 from stages.html import stack as html_stack
 from stages.html import tree as html_tree
 from stages.jit import argument, kernel, mix64, random_words
-from stages.text import characters, counts, repetition, shingles, utf8, words
+from stages.text import blocks, characters, counts, normal, repetition, shingles, utf8, words
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,7 +39,16 @@ def test_mixing_is_one_to_one_on_neighbours() -> None:
 
 @pytest.mark.integration
 def test_importing_kernels_compiles_nothing() -> None:
-    modules = ("text.words", "text.counts", "text.repetition", "text.shingles", "lm.normalise", "judges.fingerprint")
+    modules: tuple[str, ...] = (
+        "text.words",
+        "text.counts",
+        "text.repetition",
+        "text.shingles",
+        "lm.normalise",
+        "judges.fingerprint",
+        "text.normal",
+        "dedup.content",
+    )
     modules += ("dedup.minhash", "dedup.bloom", "dedup.near", "dedup.components")
     code = f"import {', '.join(f'stages.{m}' for m in modules)}, numba.core.dispatcher as d, gc\n" + (
         "found = [o for o in gc.get_objects() if isinstance(o, d.Dispatcher)]\n"
@@ -116,13 +126,20 @@ def test_an_argument_is_a_view_where_it_can_be() -> None:
 def test_a_kernel_that_cuts_words_is_named_after_their_definition(kernel: Any) -> None:
     source = jit._source(kernel.py_func, set())
     for module in (words, utf8):
+        assert module.__file__
         assert Path(module.__file__).read_bytes() in source
     assert f"CLASS_SHIFT={characters.CLASS_SHIFT}".encode() in source
+
+
+@pytest.mark.parametrize("kernel", [shingles._shingle, minhash._sign, content._fold_whitespace, normal._check])
+def test_a_kernel_that_takes_blocks_is_named_after_them(kernel: Any) -> None:
+    assert Path(blocks.__file__).read_bytes() in jit._source(kernel.py_func, set())
 
 
 def test_a_kernel_is_named_after_every_file_that_it_is_made_of() -> None:
     source = jit._source(html_nesting.scan.py_func, set())  # type: ignore[attr-defined]
     for module in (html_nesting, html_tree, html_stack, html_lexer):
+        assert module.__file__
         assert Path(module.__file__).read_bytes() in source
     # Of a file that it takes only numbers from, those numbers.
     assert f"FOREIGN={html_names.FOREIGN}".encode() in source

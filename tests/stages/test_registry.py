@@ -1,175 +1,29 @@
-"""What holds for every registered stage, whatever it judges."""
-
 from __future__ import annotations
 
-import dataclasses
-import pickle
-from collections.abc import Callable
+import hashlib
+import importlib
+import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from types import ModuleType
 
-import numpy as np
 import pyarrow as pa
-import pydantic
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from shards.errors import UserError
 from shards.schema import DOCUMENT
-from stages.base import KEPT, Stage, mark, parameters
-from stages.registry import BUILT_IN, REGISTRY, recipe_stage_class, recipe_stages, stage_class
-from tests.golden.golden import Golden
-from tests.golden.parameters import VARIANTS, build
-
-
-@pytest.fixture(scope="module")
-def stages() -> dict[str, Stage]:
-    """One of each registered stage, with parameters under which some documents drop and some stay."""
-    return {name: build(name, next(iter(VARIANTS[Golden(name, {}).family].values()))) for name in REGISTRY}
-
-
-TEXTS = st.sampled_from(
-    [
-        None,
-        "",
-        "x",
-        "The cat sat on the mat and looked at the dog that was with it, and then the two of them went to sleep.",
-        "Der Hund schläft in der Sonne, und die Katze liegt daneben auf der alten Mauer im Garten.",
-        "the the the the the the",
-        "buy now " * 30,
-        "zxq vbn 123 #tag ... \n" * 4,
-        "这条河发源于城市上方的山丘，缓缓流过草地，最后注入大海。",
-        "line\n" * 12,
-    ]
+from stages import registry
+from stages.base import Stage
+from stages.marking import mark
+from stages.registry import (
+    BUILT_IN,
+    REGISTRY,
+    origin_of,
+    origin_of_class,
+    recipe_stage_class,
+    recipe_stages,
+    stage_class,
 )
-PAYLOADS = st.sampled_from([None, b"", b"<html><body><p>Some text of a page.</p></body></html>", b"\xff\x00<p>x"])
-URLS = st.sampled_from(
-    [
-        None,
-        "",
-        "http://games.example/",
-        "https://www.portal.example/play/1",
-        "http://good.example/a",
-        "dns:x",
-        "http://[::1",
-    ]
-)
-
-
-@st.composite
-def batches(draw: st.DrawFn) -> pa.RecordBatch:
-    rows = []
-    for doc_id in draw(st.lists(st.integers(0, 1 << 62), unique=True, min_size=1, max_size=8)):
-        marked = draw(st.booleans())
-        text = draw(TEXTS)
-        rows.append(
-            {
-                "doc_id": doc_id,
-                "text": text,
-                "payload": draw(PAYLOADS) if text is None else None,
-                "media_type": draw(st.sampled_from([None, "text/html", "text/html; charset=latin1"])),
-                "url": draw(URLS),
-                "source_index": 0,
-                "offset": 0,
-                "language": draw(st.sampled_from(["und", "en", "de", "zh"])),
-                "domain": draw(st.sampled_from(["web", "code"])),
-                "dropped_by": "earlier_v1" if marked else None,
-                "reason": "earlier" if marked else None,
-                "failed": False,
-            }
-        )
-    return pa.RecordBatch.from_pylist(rows, schema=DOCUMENT)
-
-
-each_stage = pytest.mark.parametrize("name", REGISTRY)
-
-
-@each_stage
-@settings(max_examples=10, deadline=None)
-@given(batch=batches(), data=st.data())
-def test_cutting_a_batch_in_two_changes_nothing(
-    name: str, stages: dict[str, Stage], batch: pa.RecordBatch, data: st.DataObject
-) -> None:
-    at = data.draw(st.integers(0, batch.num_rows))
-    whole = mark(stages[name], batch)
-    parts = [mark(stages[name], part) for part in (batch.slice(0, at), batch.slice(at))]
-    assert pa.Table.from_batches(parts).to_pylist() == whole.to_pylist()
-
-
-@each_stage
-@settings(max_examples=10, deadline=None)
-@given(batch=batches(), data=st.data())
-def test_the_order_of_rows_does_not_matter(
-    name: str, stages: dict[str, Stage], batch: pa.RecordBatch, data: st.DataObject
-) -> None:
-    order = pa.array(data.draw(st.permutations(range(batch.num_rows))), pa.int64())
-    assert mark(stages[name], batch.take(order)).to_pylist() == mark(stages[name], batch).take(order).to_pylist()
-
-
-@each_stage
-@settings(max_examples=10, deadline=None)
-@given(batch=batches())
-def test_marks_only_unmarked_rows_of_its_domains_for_declared_reasons(
-    name: str, stages: dict[str, Stage], batch: pa.RecordBatch
-) -> None:
-    kind = type(stages[name])
-    stage = kind(**{**parameters(stages[name]), "domains": ("web",)})
-    before, after = batch.to_pylist(), mark(stage, batch).to_pylist()
-    for old, new in zip(before, after, strict=True):
-        if old["dropped_by"] is not None or old["domain"] != "web":
-            assert {key: new[key] for key in old} == old
-            assert all(new[column] is None for column in stage.columns)
-        elif new["dropped_by"] is not None:
-            assert new["dropped_by"] == stage.name
-            assert new["reason"] in (stage.failures if new["failed"] else stage.reasons)
-        else:
-            assert new["reason"] is None
-
-
-@each_stage
-@settings(max_examples=10, deadline=None)
-@given(batch=batches())
-def test_the_verdict_has_the_declared_shape(name: str, stages: dict[str, Stage], batch: pa.RecordBatch) -> None:
-    stage = stages[name]
-    verdict = stage.judge(batch)
-    assert verdict.codes.dtype == np.int8
-    assert len(verdict.codes) == batch.num_rows
-    assert set(verdict.codes.tolist()) <= {KEPT, *range(len(stage.reasons + stage.failures))}
-    assert set(verdict.columns) - set(DOCUMENT.names) <= set(stage.columns)
-    for column, array in verdict.columns.items():
-        expected = stage.columns[column] if column in stage.columns else DOCUMENT.field(column).type
-        assert (len(array), array.type) == (batch.num_rows, expected)
-
-
-@each_stage
-def test_an_empty_batch_and_one_without_live_rows_keep_the_schema(name: str, stages: dict[str, Stage]) -> None:
-    empty = pa.RecordBatch.from_pylist([], schema=DOCUMENT)
-    assert set(mark(stages[name], empty).schema.names) == {*DOCUMENT.names, *stages[name].columns}
-
-
-@each_stage
-def test_a_stage_is_small_when_pickled_and_equal_after(name: str, stages: dict[str, Stage]) -> None:
-    packed = pickle.dumps(stages[name])
-    assert len(packed) < 10_000
-    assert pickle.loads(packed) == stages[name]
-
-
-@each_stage
-def test_names_and_reasons_are_unambiguous(name: str, stages: dict[str, Stage]) -> None:
-    stage = stages[name]
-    assert stage.name == name
-    outcomes = stage.reasons + stage.failures
-    assert len(set(outcomes)) == len(outcomes)
-    fields = {field.name for field in dataclasses.fields(cast(Any, stage))}
-    assert set(stage.path_parameters) <= fields
-
-
-@each_stage
-def test_unknown_parameters_are_refused(name: str, stages: dict[str, Stage]) -> None:
-    make = cast(Callable[..., Any], type(stages[name]))
-    with pytest.raises(pydantic.ValidationError, match="unexpected_keyword_argument"):
-        make(**parameters(stages[name]), unheard_of=1)
 
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:
@@ -189,5 +43,191 @@ def test_a_recipe_may_name_every_stage_that_no_chain_has_by_itself() -> None:
         assert remedy in str(raised.value)
 
 
-def test_files_exist(stages: dict[str, Stage]) -> None:
-    assert all(Path(path).is_file() for stage in stages.values() for path in stage.files())
+def test_a_built_in_stage_comes_from_nowhere_else() -> None:
+    for name in recipe_stages():
+        assert origin_of(name) is None
+        assert origin_of_class(stage_class(name)) is None
+    path = REGISTRY["gopher_quality_v2"]
+    assert recipe_stage_class(path) is stage_class("gopher_quality_v2")
+    assert origin_of(path) is None
+
+
+SOURCE = """
+from stages.base import per_row, stage
+from stages.checks import Check
+from stages.limits import AtLeastZero
+from stages.scores import Count
+
+
+@stage
+class Short:
+    name = "{name}"
+    scores = (Count("chars"),)
+    checks = (Check("short", "chars", min="min_chars"),)
+
+    min_chars: AtLeastZero = 5
+
+    def measure(self, batch):
+        return {{"chars": per_row(batch, len)}}
+
+
+NOT_A_STAGE = 5
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of installed packages."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    before = set(sys.modules)
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    forget_installed()
+    yield folder
+    for name in set(sys.modules) - before:
+        if name.startswith("outside_"):
+            del sys.modules[name]
+    forget_installed()
+
+
+def forget_installed() -> None:
+    registry._installed.cache_clear()
+    registry._distributions.cache_clear()
+
+
+def package(site: Path, name: str, version: str | None, points: dict[str, str], *, lists_files: bool = True) -> None:
+    """Write a package, and where it has a version the metadata that an installer would."""
+    (site / name).mkdir()
+    (site / name / "__init__.py").write_text("")
+    (site / name / "judges.py").write_text(SOURCE.format(name=next(iter(points), "short_v1")))
+    if version is not None:
+        info = site / f"{name}-{version}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        lines = "".join(f"{key} = {value}\n" for key, value in points.items())
+        (info / "entry_points.txt").write_text(f"[{registry.ENTRY_POINTS}]\n{lines}")
+        (info / "top_level.txt").write_text(name + "\n")
+        files = [f"{name}/__init__.py", f"{name}/judges.py"] if lists_files else [f"__editable__.{name}.pth"]
+        listed = [*files, f"{info.name}/METADATA", f"{info.name}/entry_points.txt", f"{info.name}/RECORD"]
+        (info / "RECORD").write_text("".join(f"{file},,\n" for file in listed))
+    importlib.invalidate_caches()
+    forget_installed()
+
+
+def judged(kind: type[Stage]) -> list[str | None]:
+    batch = pa.RecordBatch.from_pylist(
+        [
+            {
+                "doc_id": n,
+                "text": "x" * n,
+                "source_index": 0,
+                "offset": 0,
+                "language": "und",
+                "domain": "",
+                "failed": False,
+            }
+            for n in (4, 5)
+        ],
+        schema=DOCUMENT,
+    )
+    reasons: list[str | None] = mark(kind(), batch).column("reason").to_pylist()
+    return reasons
+
+
+def test_a_stage_of_an_installed_package_is_one_of_its_name(site: Path) -> None:
+    package(site, "outside_one", "1.4.2", {"short_v3": "outside_one.judges:Short"})
+    assert recipe_stages()[-1] == "short_v3"
+    # Listing it loads nothing.
+    assert "outside_one" not in sys.modules
+    found = recipe_stage_class("short_v3")
+    assert found.name == "short_v3"
+    assert judged(found) == ["short", None]
+    assert origin_of("short_v3") == "outside_one==1.4.2"
+    assert origin_of("outside_one.judges:Short") == "outside_one==1.4.2"
+    with pytest.raises(UserError, match="Did you mean 'short_v3'"):
+        recipe_stage_class("shirt_v3")
+
+
+def test_a_package_that_is_installed_in_editable_form_counts_by_its_source(site: Path) -> None:
+    package(site, "outside_edited", "0.1", {"short_v1": "outside_edited.judges:Short"}, lists_files=False)
+    expected = hashlib.sha256((site / "outside_edited" / "judges.py").read_bytes()).hexdigest()[:16]
+    assert origin_of("short_v1") == f"sha256:{expected}"
+
+
+def test_a_class_by_its_module_counts_by_its_source_and_a_change_of_it_shows(site: Path) -> None:
+    package(site, "outside_plain", None, {})
+    path = "outside_plain.judges:Short"
+    assert path not in recipe_stages()
+    assert judged(recipe_stage_class(path)) == ["short", None]
+    before = origin_of(path)
+    assert before is not None
+    assert before == origin_of(path)
+    source = site / "outside_plain" / "judges.py"
+    source.write_text(source.read_text().replace("AtLeastZero = 5", "AtLeastZero = 4"))
+    del sys.modules["outside_plain.judges"]
+    importlib.invalidate_caches()
+    assert judged(recipe_stage_class(path)) == [None, None]
+    assert origin_of(path) not in (None, before)
+
+
+def test_no_package_takes_the_place_of_a_built_in_stage(site: Path) -> None:
+    package(site, "outside_two", "1", {"gopher_quality_v2": "outside_two.judges:Short"})
+    assert recipe_stages().count("gopher_quality_v2") == 1
+    assert recipe_stage_class("gopher_quality_v2").__module__ == "stages.judges.gopher_quality"
+
+
+def test_what_a_package_offers_has_to_be_a_stage_of_that_name(site: Path) -> None:
+    points = {"short_v1": "outside_three.judges:Short", "other_v1": "outside_three.judges:Short"}
+    package(site, "outside_three", "1", {**points, "gone_v1": "outside_three.gone:Short"})
+    assert recipe_stage_class("short_v1").name == "short_v1"
+    with pytest.raises(UserError, match="offers 'short_v1' under the name 'other_v1'"):
+        recipe_stage_class("other_v1", "the recipe")
+    with pytest.raises(UserError, match=r"outside_three\.gone.* cannot be loaded.*Where: the recipe"):
+        recipe_stage_class("gone_v1", "the recipe")
+
+
+NAMELESS = """
+from stages.base import stage
+
+@stage
+class Nameless:
+    def measure(self, batch):
+        return {}
+
+@stage
+class Slash(Nameless):
+    name = "a/b"
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("outside_four.judges:Long", "cannot be loaded"),
+        ("outside_four.judges:", "cannot be loaded"),
+        ("outside_four.absent:Short", "cannot be loaded"),
+        (":Short", "cannot be loaded"),
+        ("..judges:Short", "cannot be loaded"),
+        ("outside_four.judges:NOT_A_STAGE", "is not a stage"),
+        ("outside_four.judges:Count", "is not a stage"),
+        ("os:getcwd", "is not a stage"),
+        ("outside_four.broken:Short", "cannot be loaded: NameError"),
+        ("outside_four.nameless:Nameless", "has no name that columns can begin with"),
+        ("outside_four.nameless:Slash", "has no name that columns can begin with"),
+    ],
+)
+def test_a_path_that_leads_to_no_stage_is_the_users_to_fix(site: Path, path: str, message: str) -> None:
+    package(site, "outside_four", None, {})
+    (site / "outside_four" / "broken.py").write_text("undefined")
+    (site / "outside_four" / "nameless.py").write_text(NAMELESS)
+    with pytest.raises(UserError, match=f"{message}.*Where: the recipe"):
+        recipe_stage_class(path, "the recipe")
+
+
+def test_a_class_without_a_source_cannot_be_told_from_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("outside_nowhere")
+    monkeypatch.setitem(sys.modules, "outside_nowhere", module)
+    exec(compile("__name__ = 'outside_nowhere'\n" + SOURCE.format(name="short_v1"), "<string>", "exec"), vars(module))
+    with pytest.raises(UserError, match="the source of the stage outside_nowhere:Short cannot be read"):
+        origin_of("outside_nowhere:Short")

@@ -14,12 +14,22 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 from shards.errors import UserError
 from stages import failing
 from stages.failing import STAGE_ERROR, Failure
-from stages.tokenizer import BYTE_SYMBOLS, Encoded, Encoder, fit_bpe, joined_tokens, load_encoder, untrainable
+from stages.tokenizer import (
+    BYTE_SYMBOLS,
+    ENDS_INSIDE,
+    Encoded,
+    Encoder,
+    TokenizerUse,
+    fit_bpe,
+    joined_tokens,
+    load_encoder,
+    untrainable,
+)
 
 END = "<|endoftext|>"
 VOCABULARY = 340
@@ -42,10 +52,10 @@ def encoder(fitted: str, tmp_path_factory: pytest.TempPathFactory) -> Encoder:
     return Encoder(str(path))
 
 
-def saved(folder: Path, text: str) -> Encoder:
+def saved(folder: Path, text: str, *, quick: bool = True) -> Encoder:
     path = folder / "tokenizer.json"
     path.write_text(text, encoding="utf-8")
-    return Encoder(str(path))
+    return Encoder(str(path), quick=quick)
 
 
 def decoded(fitted: str, ids: list[int]) -> str:
@@ -161,7 +171,10 @@ def test_an_unknown_end_of_text_names_the_remedy(encoder: Encoder) -> None:
 def test_is_loaded_once_per_process(tmp_path: Path, fitted: str) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_text(fitted, encoding="utf-8")
-    assert load_encoder(path) is load_encoder(str(path))
+    uses = [TokenizerUse(str(path)), TokenizerUse(str(path)), TokenizerUse(str(path), quick=False)]
+    one, other, slow = map(load_encoder, uses)
+    assert one is other
+    assert one is not slow
 
 
 def test_no_documents_give_no_tokens(encoder: Encoder) -> None:
@@ -195,14 +208,26 @@ def fragile(fitted: str, tmp_path_factory: pytest.TempPathFactory) -> Encoder:
     return saved(tmp_path_factory.mktemp("fragile"), tokenizer.to_str())
 
 
+@pytest.fixture
+def slow_fragile(fitted: str, tmp_path: Path) -> Encoder:
+    """``fragile`` without fastokens, whose limit is an error and no panic."""
+    tokenizer = Tokenizer.from_str(fitted)
+    tokenizer.pre_tokenizer = split_by(BACKTRACKING)
+    return saved(tmp_path, tokenizer.to_str(), quick=False)
+
+
 @pytest.mark.integration
-def test_twelve_million_spaces_under_the_pattern_of_llama_3_are_one_failure(tmp_path: Path, fitted: str) -> None:
+def test_twelve_million_spaces_under_the_pattern_of_llama_3(tmp_path: Path, fitted: str) -> None:
     tokenizer = Tokenizer.from_str(fitted)
     tokenizer.pre_tokenizer = split_by(LLAMA_3)
-    encoder = saved(tmp_path, tokenizer.to_str())
-    values, offsets, failures = encoder.encode([" " * 12_000_000])
+    spaces = " " * 12_000_000
+    values, offsets, failures = saved(tmp_path, tokenizer.to_str()).encode([spaces])
+    assert (failures, offsets.tolist()) == ({}, [0, len(values)])
+    assert decoded(fitted, values.tolist()) == spaces
+    slow = Encoder(str(tmp_path / "tokenizer.json"), quick=False)
+    values, offsets, failures = slow.encode([spaces])
     assert (len(values), offsets.tolist(), failures) == (0, [0, 0], {0: PANIC})
-    assert not encoder.encode([" " * 1_000]).failures
+    assert not slow.encode([" " * 1_000]).failures
 
 
 @settings(deadline=None, max_examples=5)
@@ -232,11 +257,11 @@ def test_texts_that_fail_have_no_tokens_and_others_theirs_in_any_batch(
 
 
 def test_many_panics_are_printed_once(
-    fragile: Encoder, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    slow_fragile: Encoder, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(failing, "_panicked", False)
     for _ in range(2):
-        assert fragile.encode(["a", GUILTY, "b"]).failures == {1: PANIC}
+        assert slow_fragile.encode(["a", GUILTY, "b"]).failures == {1: PANIC}
     assert capfd.readouterr().err.count("panicked at") == 1
 
 
@@ -246,11 +271,41 @@ def test_a_text_that_is_no_unicode_is_a_failure(encoder: Encoder) -> None:
     assert found.values.tolist() == [*encoder.encode(["a"]).values, *encoder.encode(["b"]).values]
 
 
-def test_a_tokenizer_that_encodes_nothing_is_an_error_of_its_own(tmp_path: Path) -> None:
-    encoder = saved(tmp_path, Tokenizer(models.WordLevel({"mill": 0})).to_str())
-    assert encoder.encode(["mill"]).values.tolist() == [0]
-    with pytest.raises(Exception, match="UNK"):
+def test_a_tokenizer_that_encodes_nothing_is_an_error_of_its_own(tmp_path: Path, fitted: str) -> None:
+    tokenizer = Tokenizer.from_str(fitted)
+    tokenizer.normalizer = normalizers.Replace("", "x")
+    (tmp_path / "tokenizer.json").write_text(tokenizer.to_str(), encoding="utf-8")
+    encoder = Encoder(str(tmp_path / "tokenizer.json"), quick=False)
+    with pytest.raises(BaseException, match="index out of bounds"):
         encoder.encode(["mill", "race"])
+
+
+def test_a_text_that_only_the_quick_library_fails_on_is_encoded_by_the_other(tmp_path: Path, fitted: str) -> None:
+    tokenizer = Tokenizer.from_str(fitted)
+    # PCRE2 keeps a place for each letter on a stack of 32 kB, Oniguruma on the heap.
+    tokenizer.pre_tokenizer = split_by(r"\A(?:a|b)+c|.")
+    encoder = saved(tmp_path, tokenizer.to_str())
+    assert not isinstance(encoder.quick, str)
+    text = "a" * 20_000
+    with pytest.raises(ValueError, match="stack limit"):
+        encoder.quick.encode([text])
+    found = encoder.encode(["the mill", text, ""])
+    assert not found.failures
+    assert found.values.tolist() == [*encoder.encode(["the mill"]).values, *tokenizer.encode(text).ids]
+
+
+def test_a_text_that_gives_the_end_of_text_is_a_failure(tmp_path: Path) -> None:
+    vocabulary = [("<unk>", 0.0), ("</s>", -1.0), *((letter, -9.0) for letter in "abc</s>"[:3]), ("ab", -3.0)]
+    unigram = Tokenizer(models.Unigram(vocabulary, unk_id=0, byte_fallback=False))
+    unigram.add_special_tokens(["</s>"])
+    path = tmp_path / "tokenizer.json"
+    path.write_text(unigram.to_str(), encoding="utf-8")
+    encoder = Encoder(str(path), "</s>")
+    assert isinstance(encoder.quick, str)
+    found = encoder.encode(["ab", "ab</s>c", "c", "</s>", ""])
+    assert found.failures == {1: ENDS_INSIDE, 3: ENDS_INSIDE}
+    assert found.values.tolist() == [5, 4]
+    assert found.offsets.tolist() == [0, 1, 1, 2, 2, 2]
 
 
 def train(texts: Iterable[str], vocab_size: int) -> str:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from shards.catalog import DomainShards
 from shards.finished import CONTRACT, DIGESTS_FILE
 from shards.manifest import PassFolder
 from shards.marker import Marker
@@ -18,7 +17,7 @@ from shards.schedule.resolve import resolve
 from shards.schedule.settings import ScheduleSettings
 from shards.sealed import digest_of, write_sealed
 from shards.store import FileEntry, Store
-from tests.shards.small_shards import write_catalog, write_shard
+from tests.shards.small_shards import Written, write_catalog, write_shard
 
 MODEL = {"layers": 2, "width": 32, "heads": 2, "ffn_width": 48}
 TRAINING = {"precision": "fp32", "micro_batch_tokens": 128, "checkpoint_every_steps": 4, "evaluate_tokens": 2_000}
@@ -123,10 +122,12 @@ def _write_run(
             for subset, found in texts.items()
             if found
         }
-        domains[domain] = DomainShards(**entries)
+        domains[domain] = Written(**entries)
     catalog = write_catalog(shards, domains, vocabulary)
     length = {"default_max_epochs": 1e6} if exact_epochs is None else {"exact_epochs": exact_epochs}
     settings = ScheduleSettings.model_validate({"phases": phases or PHASES, **length})
+    recipe = {"schedule": settings.model_dump(mode="json")}
+    write_sealed(Store(folder), "recipe.json", {"base": "", "recipe": recipe})
     (folder / "schedule.json").write_text(resolve(settings, catalog.tokens_per_domain("train")).to_json())
     write_settings(folder, model=model, training=training)
 

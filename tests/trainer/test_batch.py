@@ -38,6 +38,11 @@ def test_arrays_hold_what_the_shards_hold(shards: ShardSet, context: int) -> Non
     plan = epoch_of(shards, context, empty_rows=2)
     batch = assemble(shards, plan)
     shape = (plan.rows, context)
+    assert plan.targets == (batch.targets != IGNORE).sum()
+    assert plan.padding == (batch.document == NO_DOCUMENT).sum()
+    ends = [place_of(plan, row, context - 1) for row in range(plan.rows)]
+    cut = [place for place in ends if place and place[2] + 1 < len(tokens_of(shards, place[0], "train", place[1]))]
+    assert plan.cut_documents == len(cut)
     assert batch.tokens.shape == batch.targets.shape == batch.document.shape == batch.positions.shape == shape
     targets: Counter[Token] = Counter()
     texts = {(d, n): tokens_of(shards, d, "train", n) for d, n, t in every_token(shards) if t == 0}

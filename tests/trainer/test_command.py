@@ -7,7 +7,7 @@ import pytest
 from shards.errors import UserError
 from shards.lock import LOCK_FILE, locked
 from tests.trainer.synthetic_run import write_run, write_settings
-from trainer import command, launch
+from trainer import branches, command, launch
 from trainer.config import Job
 
 
@@ -64,3 +64,25 @@ def test_what_cannot_be_is_refused_before_ranks_start(tmp_path: Path, monkeypatc
         command.train(folder)
     with pytest.raises(UserError, match="headrace run"):
         command.train(tmp_path)
+
+
+def test_changes_need_the_name_of_a_branch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "launch", lambda ranks, arguments: pytest.fail("started"))
+    folder = write_run(tmp_path / "run")
+    for options in ({"changes": ["phases.anneal.tokens=1"]}, {"of": "x"}, {"at_step": 3}):
+        with pytest.raises(UserError, match="Add --branch NAME"):
+            command.train(folder, **options)
+    with pytest.raises(UserError, match="no checkpoint to branch from"):
+        command.train(folder, branch="x", changes=["phases.anneal.tokens=1920"])
+
+
+def test_ranks_are_told_which_branch_they_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[list[str]] = []
+    monkeypatch.setattr(launch, "launch", lambda ranks, arguments: started.append(arguments) or 0)
+    monkeypatch.setattr(command, "_gpus", lambda: 0)
+    folder = write_run(tmp_path / "run")
+    load = Job.load
+    monkeypatch.setattr(Job, "load", lambda folder, branch: load(folder))
+    monkeypatch.setattr(branches, "make_branch", lambda *arguments, **options: True)
+    command.train(folder, changes=["phases.anneal.tokens=1920"], branch="x", stop_after_steps=2)
+    assert started == [[str(folder), "--branch", "x", "--stop-after-steps", "2"]]

@@ -80,6 +80,7 @@ OTHER_VALUES = {
     "clip_norm": 2.0,
     "zero": 1,
     "attention": "dense",
+    "steps_ahead": 0,
     "checkpoint_every_steps": 9,
     "keep_checkpoints": 9,
     "evaluate_every_steps": 9,
@@ -134,7 +135,7 @@ def test_a_schedule_of_an_older_format_is_refused(tmp_path: Path) -> None:
     old["stages"] = old.pop("phases")
     path.write_text(json.dumps(old))
     finish(folder)
-    with pytest.raises(UserError, match="has format 1, and this version of headrace reads format 2") as caught:
+    with pytest.raises(UserError, match="has format 1, and this version of headrace reads format 3") as caught:
         Job.load(folder)
     assert (caught.value.place, caught.value.remedy) == (str(path), "Run the recipe again")
 

@@ -11,13 +11,21 @@ from hypothesis import strategies as st
 
 from shards.reader import ShardSet
 from tests.shards.small_shards import lengths_of, random_lengths, shards_of_lengths
-from trainer.cursor import GROUP_DOCUMENTS, Cursor, CursorState, Group
+from trainer import cursor as cursor_module
+from trainer.cursor import GROUP_DOCUMENTS, Cursor, CursorState, Group, group_documents
+from trainer.packing import Spans, pack
 
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> ShardSet:
     lengths = random_lengths(5, {"web": 420, "few": 20})
     return shards_of_lengths(tmp_path_factory.mktemp("shards"), {**lengths, "none": []})
+
+
+@pytest.fixture(autouse=True)
+def _several_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its usual size, one group would hold all of these few documents."""
+    monkeypatch.setattr(cursor_module, "MAX_GROUP_ROWS", 0)
 
 
 def tokens_in(group: Group, row: int) -> list[tuple[int, int]]:
@@ -129,3 +137,20 @@ def test_without_a_limit_a_cursor_is_never_done(shards: ShardSet) -> None:
         assert cursor.take(16) is not None
     assert cursor.state.epoch > 1
     assert shards.token_count("few") < 200 * 16
+
+
+@pytest.mark.parametrize(("context", "fill"), [(2_048, 0.999), (8_192, 0.997), (32_768, 0.99)])
+@pytest.mark.parametrize(("mean", "spread"), [(1_000, 1.0), (600, 1.2), (800, 1.4)])
+def test_groups_of_web_like_documents_fill_their_rows(
+    monkeypatch: pytest.MonkeyPatch, context: int, fill: float, mean: int, spread: float
+) -> None:
+    monkeypatch.undo()
+    count = group_documents(context, 1_000, 1_000 * mean)
+    rng = np.random.default_rng(3)
+    rows = tokens = 0
+    for key in range(4):
+        # The mean of a log-normal is exp(mu + sigma^2 / 2).
+        lengths = np.maximum(1, rng.lognormal(np.log(mean) - spread**2 / 2, spread, count)).astype(np.int64)
+        rows += pack(Spans.whole(lengths), context, key).rows
+        tokens += int(lengths.sum())
+    assert tokens / (rows * context) >= fill

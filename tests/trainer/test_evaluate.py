@@ -9,10 +9,11 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from shards.reader import ShardSet
-from tests.shards.small_shards import tokens_of
+from tests.shards.small_shards import shards_of_lengths, tokens_of
 from tests.trainer.synthetic_run import write_run
+from trainer import evaluate
 from trainer.batch import IGNORE, assemble
-from trainer.evaluate import HeldOut, held_out_plan
+from trainer.evaluate import HeldOut, held_out_plan, sample_of
 from trainer.rope import plain_rope
 
 CPU = torch.device("cpu")
@@ -52,12 +53,33 @@ def test_the_loss_is_over_the_same_tokens_at_any_context(
         assert found[domain] == (pytest.approx(expected.mean(), rel=1e-9), len(expected))
 
 
-def test_the_limit_takes_whole_documents_from_the_first(shards: ShardSet) -> None:
+def test_the_limit_takes_whole_documents_in_the_order_of_the_sample(shards: ShardSet) -> None:
     domain = shards.domains[0]
-    first, second = (len(tokens_of(shards, domain, "held_out", d)) for d in (0, 1))
-    for limit, documents in ((1, 1), (first, 1), (first + second, 2), (first + second - 1, 1)):
+    order = sample_of(shards, domain, 1 << 30).tolist()
+    assert sorted(order) == list(range(shards.documents(domain, "held_out")))
+    assert order != sorted(order)
+    first, second = (len(tokens_of(shards, domain, "held_out", d)) for d in order[:2])
+    for limit, documents in ((0, 1), (1, 1), (first, 1), (first + second, 2), (first + second - 1, 1)):
         placed = held_out_plan(shards, 1024, limit).placed
-        assert set(placed.document[placed.domain == 0].tolist()) == set(range(documents))
+        assert set(placed.document[placed.domain == 0].tolist()) == set(order[:documents])
+
+
+@pytest.mark.parametrize("look", [1, 2, 5])
+def test_the_sample_does_not_depend_on_how_many_are_looked_at_together(
+    shards: ShardSet, monkeypatch: pytest.MonkeyPatch, look: int
+) -> None:
+    wanted = [sample_of(shards, "web", limit).tolist() for limit in range(0, 400, 7)]
+    monkeypatch.setattr(evaluate, "_LOOK_DOCUMENTS", look)
+    assert [sample_of(shards, "web", limit).tolist() for limit in range(0, 400, 7)] == wanted
+
+
+def test_documents_of_any_place_are_as_likely_to_be_evaluated(tmp_path: Path) -> None:
+    shards = shards_of_lengths(tmp_path, {name: [[2]] for name in "abcdefgh"}, {name: [5] * 600 for name in "abcdefgh"})
+    picked = np.concatenate([sample_of(shards, name, 5 * 150) for name in "abcdefgh"])
+    assert len(picked) == 8 * 150
+    # A quarter of each third of the documents, to four standard deviations of a binomial.
+    counts = np.bincount(picked // 200, minlength=3)
+    assert (np.abs(counts - 400) < 4 * (1_600 * 0.25 * 0.75) ** 0.5).all()
 
 
 def test_where_nothing_is_held_out_nothing_is_said(tmp_path: Path, mesh: DeviceMesh) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 from transformers import AutoModelForCausalLM
 
-from shards.schedule.schedule import Rope
+from shards.schedule.phase import Rope
 from shards.training import ModelSettings, TrainSettings
 from trainer.attention import lay_out
 from trainer.export import export, transformers_config

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 
-from shards.errors import UserError
+from shards.errors import IncompleteError, UserError
 from shards.reader import ShardSet
 from shards.schedule.schedule import Intervention, Schedule
 from tests.trainer.synthetic_run import PHASES, log, losses, write_run, write_settings
@@ -57,9 +57,14 @@ def test_the_log_follows_the_schedule(straight: tuple[Path, Trainer]) -> None:
         assert line["tokens"] == point.tokens + point.batch_tokens
         counts = [domain["targets"] for domain in line["domains"].values()]
         assert 0 < sum(counts) < point.batch_tokens
+        # Every slot holds padding, or a token with a target, or the last token of a document.
+        assert 0 <= line["padding"] < point.batch_tokens - sum(counts)
+        assert line["cut_documents"] >= 0
         mean = sum(d["loss"] * d["targets"] for d in line["domains"].values()) / sum(counts)
         assert line["loss"] == pytest.approx(mean, rel=1e-12)
     assert {line["context_tokens"] for line in found} == {32, 64, 128}
+    assert sum(line["padding"] for line in found) > 0
+    assert sum(line["cut_documents"] for line in found) > 0
     assert trainer.finished
 
 
@@ -136,7 +141,9 @@ def test_exact_epochs_are_counted_once_and_then_remembered(
     counted: list[dict[str, Any]] = []
     monkeypatch.setattr(loop, "fit", lambda *a, **b: counted.append(b) or fit(*a, **b))
     train(folder, mesh, 2)
-    assert counted == [{"window_shards": 1}]
+    assert counted == [{"window_shards": 1, "keep": folder / "fitted"}]
+    assert len(list((folder / "fitted").glob("*.json"))) == 1
+    assert (folder / "stream-states.jsonl").read_bytes().count(b"\n") == 1
     state = json.loads((folder / "checkpoints/step-00000002/progress.json").read_bytes())["stream"]
     assert state["window_shards"] == 1
     trainer = train(folder, mesh)
@@ -148,6 +155,24 @@ def test_exact_epochs_are_counted_once_and_then_remembered(
     shards = ShardSet.open(folder / "shards")
     targets = sum(d["targets"] for line in log(folder, "train") for d in line["domains"].values())
     assert targets == sum(shards.token_count(d) - shards.documents(d) for d in shards.domains)
+
+
+@pytest.mark.parametrize("depth", [0, 3])
+def test_steps_read_ahead_change_no_byte(
+    bare: Path, straight: tuple[Path, Trainer], tmp_path: Path, mesh: DeviceMesh, depth: int
+) -> None:
+    folder = copy(bare, tmp_path / "run")
+    write_settings(folder, training={"steps_ahead": depth})
+    for steps in (3, 1, None):
+        train(folder, mesh, steps)
+    assert (folder / "train-log.jsonl").read_bytes() == (straight[0] / "train-log.jsonl").read_bytes()
+
+
+def test_a_shard_that_vanishes_ends_training_with_its_name(bare: Path, tmp_path: Path, mesh: DeviceMesh) -> None:
+    trainer = Trainer(Job.load(copy(bare, tmp_path / "run")), mesh, _clock)
+    (tmp_path / "run" / "shards" / "web-train.tokens.arrow").unlink()
+    with pytest.raises(IncompleteError, match=r"shard web-train\.tokens\.arrow is missing"):
+        trainer.run()
 
 
 def test_only_so_many_checkpoints_are_kept(straight: tuple[Path, Trainer]) -> None:

@@ -14,7 +14,7 @@ from shards.reader import ShardSet
 from shards.schedule.schedule import Schedule
 from tests.trainer.synthetic_run import write_run
 from trainer.batch import IGNORE, Batch, micro_batches
-from trainer.micro_batch import Tally, filled, masked, mean_loss, most_per_rank, target_count
+from trainer.micro_batch import Tally, filled, masked, mean_loss, most_per_rank, pinned, target_count
 from trainer.stream import Stream
 
 CPU = torch.device("cpu")
@@ -41,6 +41,22 @@ def test_a_masked_micro_batch_predicts_nothing(mesh: DeviceMesh) -> None:
     assert masked(32).tokens.shape == (1, 32)
     assert masked(1 << 20).tokens.shape[1] < 1024
     assert (masked(8).document == -1).all()
+
+
+def test_pinned_arrays_are_the_same_and_lie_in_what_was_pinned(batch: Batch) -> None:
+    pinned_at: list[torch.Tensor] = []
+
+    def pin(tensor: torch.Tensor) -> torch.Tensor:
+        pinned_at.append(tensor.clone())
+        return pinned_at[-1]
+
+    copy = pinned(batch, pin)
+    arrays = [(b.tokens, b.targets, b.document, b.positions) for b in (copy, batch)]
+    for tensor, mine, theirs in zip(pinned_at, *arrays, strict=True):
+        assert np.array_equal(mine, theirs)
+        assert mine.dtype == theirs.dtype
+        assert torch.from_numpy(mine).data_ptr() == tensor.data_ptr()
+    assert copy.plan is batch.plan
 
 
 def test_filling_adds_masked_ones_at_the_end(batch: Batch) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer.order import DocumentOrder, epoch_key
+from trainer.order import DEFAULT_WINDOW_SHARDS, DocumentOrder, epoch_key
 
 
 @given(
@@ -49,10 +49,14 @@ def test_a_key_gives_its_own_order_of_shards_and_of_documents() -> None:
     assert windows[0].tolist() != windows[1].tolist()
 
 
-def test_all_shards_in_one_window_is_the_default() -> None:
+def test_few_shards_are_one_window_by_default_and_many_are_not() -> None:
     rows = np.array([3, 0, 9])
     assert DocumentOrder(rows, 4)(0, 12).tolist() == DocumentOrder(rows, 4, 3)(0, 12).tolist()
     assert DocumentOrder(rows, 4, 99)(0, 12).tolist() == DocumentOrder(rows, 4, 3)(0, 12).tolist()
+    many = np.full(DEFAULT_WINDOW_SHARDS + 1, 2)
+    total = int(many.sum())
+    assert DocumentOrder(many, 4)(0, total).tolist() == DocumentOrder(many, 4, DEFAULT_WINDOW_SHARDS)(0, total).tolist()
+    assert DocumentOrder(many, 4)(0, total).tolist() != DocumentOrder(many, 4, len(many))(0, total).tolist()
 
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 2), (3, 2), (0, 13)])

@@ -7,20 +7,29 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shards.errors import UserError
 from shards.reader import ShardSet
+from shards.schedule.branch import branch
 from shards.schedule.resolve import resolve
 from shards.schedule.schedule import Schedule
 from shards.schedule.settings import ScheduleSettings
-from tests.shards.small_shards import random_lengths, shards_of_lengths, tokens_of, url_of
+from tests.shards.small_shards import flip, random_lengths, shards_of_lengths, tokens_of, url_of
 from tests.trainer.tracing import Token, count_tokens, every_token, place_of
-from trainer.batch import Batch
+from trainer import cursor
+from trainer.batch import Batch, StepPlan
+from trainer.kept_states import KeptStates
 from trainer.stream import Stream, check_resolved_on, fit
 
 RATE = {"shape": "constant", "start": 1e-3}
+
+
+@pytest.fixture(autouse=True)
+def _several_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its usual size, one group would hold all of these few documents."""
+    monkeypatch.setattr(cursor, "MAX_GROUP_ROWS", 0)
 
 
 def schedule_for(shards: ShardSet, phases: list[dict[str, Any]], **totals: Any) -> Schedule:
@@ -120,6 +129,131 @@ def test_resuming_from_every_step_serves_the_same(tmp_path: Path, window: int | 
         assert same(stream.batch(step), batches[step])
 
 
+@pytest.mark.parametrize("every", [1, 3, 1_000])
+def test_seeking_plans_no_more_than_lies_behind_a_kept_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
+) -> None:
+    monkeypatch.setattr(KeptStates.__init__, "__kwdefaults__", {"writes": True, "every": every})
+    shards = shards_of_lengths(tmp_path, random_lengths(4, {"web": 180, "code": 150}))
+    schedule = schedule_for(shards, MIXED)
+    stream = Stream(shards, schedule, 11, keep=tmp_path / "states")
+    batches = [stream.batch(step) for step in range(schedule.steps)]
+    later = Stream(shards, schedule, 11, keep=tmp_path / "states", writes=False)
+    planned: list[int] = []
+    for one in (stream, later):
+        plan_next = one._next
+        monkeypatch.setattr(one, "_next", lambda one=one, plan=plan_next: planned.append(one.step) or plan())
+        for step in (schedule.steps - 1, 0, 7, 3, 3, 4, 9, 2):
+            planned.clear()
+            where = one.step
+            assert same(one.batch(step), batches[step])
+            known = max(step // every * every, where if where <= step else 0)
+            assert len(planned) <= step - known + 1
+        one.seek(schedule.steps)
+    assert stream.state() == later.state()
+
+
+def test_exact_epochs_are_counted_once_for_the_same_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shards = shards_of_lengths(tmp_path, random_lengths(1, {"web": 300}))
+    resolved, keep = schedule_for(shards, GROWING, exact_epochs=1), tmp_path / "fitted"
+    counted: list[int] = []
+    seek = Stream.seek
+    monkeypatch.setattr(Stream, "seek", lambda stream, step: counted.append(step) or seek(stream, step))
+    fitted = fit(shards, resolved, 3, keep=keep)
+    assert counted
+    counted.clear()
+    assert fit(shards, resolved, 3, keep=keep) == fitted
+    assert not counted
+    for other in ({"seed": 4}, {"seed": 3, "window_shards": 1}):
+        assert fit(shards, resolved, **other, keep=keep) == fit(shards, resolved, **other)
+    assert len(list(keep.glob("*.json"))) == 3
+    for path in keep.glob("*.json"):
+        good = path.read_bytes()
+        flip(path)
+        counted.clear()
+        assert fit(shards, resolved, 3, keep=keep) == fitted
+        if counted:
+            assert path.read_bytes() == good
+            break
+    else:
+        raise AssertionError("no file was read again, so this test shows nothing")
+
+
+def branch_of(parent: Schedule, of: ScheduleSettings, step: int, shards: ShardSet, **changes: Any) -> Any:
+    named = {f"phases.{phase.name}.{key}": value for phase in of.phases for key, value in changes.items()}
+    # Only what is still ahead may change.
+    current = parent.at_step(step).name
+    order = [phase.name for phase in of.phases]
+    ahead = {key: value for key, value in named.items() if order.index(key.split(".")[1]) > order.index(current)}
+    return branch(parent, of, step, ahead, shards.catalog.tokens_per_domain())
+
+
+@given(seed=st.integers(0, 50), first=st.integers(0, 30), second=st.integers(0, 39), cut=st.integers(0, 49))
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_branches_keep_the_past_and_resume_from_every_step(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, first: int, second: int, cut: int
+) -> None:
+    shards = shards_of_lengths(tmp_path_factory.mktemp("s"), random_lengths(seed, {"web": 180, "code": 150}))
+    full = [{"name": str(index), "learning_rate": RATE, **phase} for index, phase in enumerate(MIXED)]
+    of = ScheduleSettings.model_validate({"phases": full, "default_max_epochs": 50})
+    parent = resolve(of, shards.catalog.tokens_per_domain())
+    once_of, once = branch_of(parent, of, first, shards, weights={"web": 0.2, "code": 0.8})
+    _, twice = branch_of(once, once_of, max(first, second), shards, weights={"web": 0.5, "code": 0.5})
+    streams = [Stream(shards, schedule, 11) for schedule in (parent, once, twice)]
+    plans, states = [], []
+    for step in range(twice.steps):
+        states.append(streams[2].state())
+        plans.append(streams[2].plan(step))
+        if step < max(first, second):
+            assert same_plan(plans[-1], streams[1].plan(step))
+        if step < first:
+            assert same_plan(plans[-1], streams[0].plan(step))
+    seen: Counter[Token] = Counter()
+    for plan in plans:
+        count_tokens(plan, seen)
+    for domain in shards.domains:
+        epoch = streams[2].state()["domains"][domain][1]
+        assert {seen[key] for key in every_token(shards) if key[0] == domain} <= {epoch, epoch + 1}
+    cut = min(cut, twice.steps - 1)
+    resumed = Stream(shards, twice, 11, state=json.loads(json.dumps(states[cut])))
+    sought = Stream(shards, twice, 11)
+    for step in range(cut, min(cut + 3, twice.steps)):
+        assert same_plan(resumed.plan(step), plans[step])
+        assert same_plan(sought.plan(step), plans[step])
+    # A branch resumes from what its parent saved at the step that it begins after, and from nothing later.
+    streams[0].seek(first)
+    assert same_plan(Stream(shards, once, 11, state=streams[0].state()).plan(first), streams[1].plan(first))
+    if once.digest != parent.digest and first + 1 < parent.steps:
+        streams[0].seek(first + 1)
+        with pytest.raises(UserError, match="with schedule"):
+            Stream(shards, once, 11, state=streams[0].state())
+
+
+def same_plan(one: StepPlan, two: StepPlan) -> bool:
+    names = ("row", "column", "domain", "document", "start", "length", "last")
+    return np.array_equal(one.domain, two.domain) and all(
+        np.array_equal(getattr(one.placed, name), getattr(two.placed, name)) for name in names
+    )
+
+
+def test_a_branch_follows_its_weights_from_where_it_begins(tmp_path: Path) -> None:
+    shards = shards_of_lengths(tmp_path, random_lengths(8, {"web": 300, "code": 200}))
+    phase = {"name": "0", "context_tokens": 16, "batch_tokens": 64, "tokens": 6_400, "learning_rate": RATE}
+    phase["weights"] = {"web": 1.0, "code": 0.0}
+    of = ScheduleSettings.model_validate({"phases": [phase], "default_max_epochs": 50})
+    parent = resolve(of, shards.catalog.tokens_per_domain())
+    changes = {"phases.0.tokens": 3_200} | {
+        f"phases.even.{key}": value
+        for key, value in {**phase, "weights": {"web": 1, "code": 1}}.items()
+        if key != "name"
+    }
+    _, schedule = branch(parent, of, 50, changes, shards.catalog.tokens_per_domain())
+    stream = Stream(shards, schedule, 2)
+    rows = [int((stream.plan(step).domain == 0).sum()) for step in range(schedule.steps)]
+    assert rows[:50] == [0] * 50
+    assert set(rows[50:]) == {2}
+
+
 def test_epochs_of_a_mixture_follow_each_other(tmp_path: Path) -> None:
     shards = shards_of_lengths(tmp_path, random_lengths(4, {"web": 180, "code": 60}))
     schedule = schedule_for(shards, MIXED)
@@ -212,7 +346,7 @@ def test_states_of_another_run_are_refused(tmp_path: Path) -> None:
         Stream(shards, schedule_for(shards, MIXED[:2]), 1, state=state)
     with pytest.raises(UserError, match="not the state of a stream: step"):
         Stream(shards, schedule, 1, state={**state, "step": "x"})
-    with pytest.raises(UserError, match="window_shards None"):
+    with pytest.raises(UserError, match="window_shards 128"):
         Stream(shards, schedule, 1, window_shards=2, state=state)
 
 

@@ -16,7 +16,10 @@ import pyarrow as pa
 from shards.errors import UserError
 from shards.files import open_input
 from shards.schema import DOCUMENT
-from stages.base import Verdict, first_failing, per_row, stage, text_of
+from stages.base import Measured, per_row, stage, text_of
+from stages.checks import Check
+from stages.failing import Failure
+from stages.scores import Count
 from stages.tokenizer import fit_bpe
 
 DEATHS = {
@@ -55,24 +58,24 @@ class Killer:
     """Meets what texts demand, drops short ones, and fails digits; it prints as it goes."""
 
     name: ClassVar[str] = "killer_v1"
-    reasons: ClassVar[tuple[str, ...]] = ("short",)
+    scores = (Count("length"),)
+    checks = (Check("short", "length", min=3),)
     failures: ClassVar[tuple[str, ...]] = ("digit",)
     columns: ClassVar[Mapping[str, pa.DataType]] = {"chars": pa.int32()}
 
     is_tame: bool = False
 
-    def judge(self, batch: pa.RecordBatch) -> Verdict:
-        """Judge by text alone."""
+    def measure(self, batch: pa.RecordBatch) -> Measured:
+        """Measure the text alone."""
         print("judging", flush=True)
         print("judging", file=sys.stderr, flush=True)
         if not self.is_tame:
             for text in text_of(batch):
                 meet(text)
         chars = per_row(batch, len)
-        digit = np.array([text.isdigit() for text in text_of(batch)])
-        verdict = first_failing((1, digit, chars * np.nan), (0, chars < 3, chars))
+        digits = {row: Failure("digit", text) for row, text in enumerate(text_of(batch)) if text.isdigit()}
         columns = {"chars": pa.array(chars.astype(np.int64)), "language": pa.array(["en"] * len(chars))}
-        return Verdict(verdict.codes, verdict.value, columns, pa.array(text_of(batch)))
+        return Measured({"length": chars}, columns, digits, pa.array(text_of(batch)))
 
 
 @stage
@@ -80,11 +83,10 @@ class Deadly:
     """Dies of any document, in the way that ``way`` says."""
 
     name: ClassVar[str] = "deadly_v1"
-    reasons: ClassVar[tuple[str, ...]] = ("x",)
 
     way: str
 
-    def judge(self, batch: pa.RecordBatch) -> Verdict:
+    def measure(self, batch: pa.RecordBatch) -> Measured:
         """Die."""
         if self.way == "user":
             raise UserError("no model", place="here", remedy="Add one")

@@ -17,9 +17,10 @@ from pipelines.beam.units import numbered
 from pipelines.cost_files import UnitCosts
 from shards.schema import DOCUMENT
 from shards.store import Store
-from stages.base import Stage, live_mask, mark
+from stages.base import Stage
 from stages.judges.gopher_quality import GopherQuality
 from stages.judges.sample import Sample
+from stages.marking import live_mask, mark
 
 STAGES = [
     cast(Stage, Sample(share=0.5, seed=3)),

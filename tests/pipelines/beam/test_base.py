@@ -17,7 +17,10 @@ from pipelines.beam.base import ALL, BeamPass, Builder, DriverPass, Inputs, Pass
 from pipelines.beam.runners import LocalRunner, Pipeline
 from pipelines.beam.work_list import Output, UndeclaredInputError, Unit
 from pipelines.chain import build_chain
+from pipelines.late import Redecision
+from pipelines.passes.decide import Histograms, Late
 from pipelines.passes.drops import Drops
+from pipelines.passes.edits import Edits
 from pipelines.passes.exact import ExactRanges
 from pipelines.passes.fit_lm import FitLm
 from pipelines.passes.judge import Judge
@@ -58,7 +61,7 @@ def made(root: Path, changed: str = "") -> Run:
     whole = {
         kind: publish_table(run.store, pa.table({"said": [said[kind]]}), "whole", kind) for kind in ("cuts", "all")
     }
-    run.job("whole", "d2").commit(ALL, whole)
+    run.job("whole", "d2").commit(ALL, whole, {"quick": True})
     for name, units in (("up", UNITS), ("whole", (ALL,))):
         PassFolder(run.store, name, run.digests[name]).finish(units)
     return run
@@ -285,15 +288,18 @@ def real_passes(count: int) -> dict[str, BeamPass]:
     recipe = parse_recipe(table, "t")
     workspace, plan = Workspace.of("memory://nowhere", recipe, "."), plan_of(count, recipe)
     labels = Labelling.of(recipe, plan, "priority")
-    keys, documents = UP["keys"], UP["texts"]
+    keys, documents, quick = UP["keys"], UP["texts"], Output("whole", "quick")
     passes: list[BeamPass] = [
         Judge(workspace, plan, Output("fit_lm", "model")),
+        Histograms(keys, Redecision((), is_tightened=False), labels),
+        Late(keys, WHOLE, Redecision((), is_tightened=True), labels),
         ExactRanges(keys, WHOLE, 10**6, labels),
         NearPairs(keys, WHOLE, Output("whole", "all"), 0.8, 112, 10**6, labels),
         NearSets(documents, WHOLE, 5),
         NearVerify(Output("whole", "all"), keys),
-        Drops(keys, WHOLE, None, None, None, labels),
-        Write(documents, keys, keys, UP["kept"], WHOLE, WHOLE, labels, "<|endoftext|>", 10**6, 0.1, 7),
+        Drops(keys, WHOLE, None, None, None, labels, ()),
+        Edits(workspace, (), None, documents, keys, labels),
+        Write(documents, keys, keys, keys, UP["kept"], WHOLE, WHOLE, quick, labels, "<|endoftext|>", 10**6, 0.1, 7),
         FitLm((("en", 3, ("a.txt",)),)),
     ]
     return {work.name: work for work in passes}

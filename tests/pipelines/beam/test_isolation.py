@@ -16,12 +16,12 @@ from pipelines.beam.apply import _Mark
 from pipelines.beam.child import CallError, ChildDiedError, ChildStartError
 from pipelines.beam.coder import RecordBatchCoder
 from shards.errors import UserError
-from stages import base, readers
+from stages import marking, readers
 from stages.base import Stage
 from stages.failing import KILLED_PROCESS, STAGE_ERROR, Failure
 from stages.judges.sample import Sample
 from stages.readers.base import Source
-from stages.tokenizer import Encoded, fit_bpe, joined_tokens, load_encoder
+from stages.tokenizer import Encoded, TokenizerUse, fit_bpe, joined_tokens, load_encoder
 from tests.pipelines.beam.killers import DEATHS, Deadly, Killer, PanicError, documents, open_deadly
 
 # Starts processes.
@@ -74,10 +74,10 @@ def expected(batch: pa.RecordBatch, stage: Stage) -> list[dict[str, Any]]:
     """What becomes of each row alone, by the stage that nothing kills."""
     found = []
     for row in range(batch.num_rows):
-        (before,), (after,) = batch.slice(row, 1).to_pylist(), base.mark(stage, batch.slice(row, 1)).to_pylist()
+        (before,), (after,) = batch.slice(row, 1).to_pylist(), marking.mark(stage, batch.slice(row, 1)).to_pylist()
         text, is_judged = before["text"], after["chars"] is not None
         if is_judged and (text in DEATHS or text in ERRORS):
-            after = before | {"chars": None, "dropped_by": stage.name, "failed": True}
+            after = before | {"chars": None, "killer_v1.length": None, "dropped_by": stage.name, "failed": True}
             after |= {"reason": KILLED_PROCESS if text in DEATHS else STAGE_ERROR}
             after |= {"detail": DEATHS.get(text) or ERRORS[text]}
         found.append(after)
@@ -139,8 +139,8 @@ def as_bytes(batch: pa.RecordBatch) -> bytes:
 def test_where_nobody_dies_the_bytes_are_those_of_mark(stage: Stage) -> None:
     batch = documents(["a text", "12", "a", "", "the mill and the river " * 50])
     for piece in (batch, batch.slice(1, 2), batch.slice(0, 1), batch.slice(0, 0)):
-        assert as_bytes(isolation.mark(stage, isolated(piece))) == as_bytes(base.mark(stage, piece))
-        assert as_bytes(isolation.mark(stage, piece)) == as_bytes(base.mark(stage, piece))
+        assert as_bytes(isolation.mark(stage, isolated(piece))) == as_bytes(marking.mark(stage, piece))
+        assert as_bytes(isolation.mark(stage, piece)) == as_bytes(marking.mark(stage, piece))
 
 
 def test_a_process_is_really_killed_and_what_its_libraries_print_is_in_nobodys_way(
@@ -176,10 +176,10 @@ def test_a_broken_stage_fails_no_document(way: str, error: type[Exception], said
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> str:
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> TokenizerUse:
     path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
     path.write_text(fit_bpe(["the mill and the river"] * 5, 280, "<|end|>"))
-    return str(path)
+    return TokenizerUse(str(path), "<|end|>")
 
 
 def same(one: Encoded, other: Encoded) -> bool:
@@ -187,7 +187,7 @@ def same(one: Encoded, other: Encoded) -> bool:
     return one.failures == other.failures and all(np.array_equal(a, b) and a.dtype == b.dtype for a, b in arrays)
 
 
-def test_texts_are_encoded_alike_by_a_child(tokenizer: str) -> None:
+def test_texts_are_encoded_alike_by_a_child(tokenizer: TokenizerUse) -> None:
     for texts in (["the mill", "", "a river"], [""], []):
         batch = documents(texts)
         plain = isolation.encode(tokenizer, batch)
@@ -197,7 +197,9 @@ def test_texts_are_encoded_alike_by_a_child(tokenizer: str) -> None:
 
 @QUICK
 @given(texts=st.lists(TEXTS, max_size=40), at=st.integers(0, 40))
-def test_texts_that_kill_have_no_tokens(pretended: Pretended, tokenizer: str, texts: list[str], at: int) -> None:
+def test_texts_that_kill_have_no_tokens(
+    pretended: Pretended, tokenizer: TokenizerUse, texts: list[str], at: int
+) -> None:
     batch = isolated(documents(texts))
     at = min(at, len(texts))
     whole = isolation.encode(tokenizer, batch)
@@ -213,8 +215,8 @@ def test_failures_of_the_child_itself_come_back(pretended: Pretended, monkeypatc
         def encode(self, texts: list[str]) -> Encoded:
             return Encoded(np.array([7], np.uint32), np.array([0, 0, 1]), {0: Failure(STAGE_ERROR, "Panic: x")})
 
-    monkeypatch.setattr(isolation, "load_encoder", lambda path: Half())
-    found = isolation.isolated_encode("path", pa.array(["a", "b"]))
+    monkeypatch.setattr(isolation, "load_encoder", lambda use: Half())
+    found = isolation.isolated_encode(TokenizerUse("path"), pa.array(["a", "b"]))
     assert found.failures == {0: Failure(STAGE_ERROR, "Panic: x")}
 
 

@@ -18,8 +18,8 @@ def test_each_reason_has_its_documents_with_the_score_that_did_it(made: Any) -> 
     for one in found:
         assert one.source
         assert (one.text is not None) or one.dropped_by == "read"
-        if one.dropped_by == "perplexity_v1":
-            assert one.value == pytest.approx(one.scores["perplexity"])
+        if one.dropped_by == "perplexity_v1:late":
+            assert one.value == pytest.approx(one.scores["perplexity_v1.perplexity"])
         if one.reason == "too_few_words":
             assert one.value is not None
             assert one.value < 20

@@ -25,12 +25,12 @@ from shards.errors import IncompleteError
 from shards.manifest import PassFolder
 from tests.pipelines.support import plan_of
 
-STAGES = ["read", "language_v1", "perplexity_v1", "exact_dedup_v1", "near_dedup_v1", "tokenizer"]
+STAGES = ["read", "language_v1", "perplexity_v1", "perplexity_v1:late", "exact_dedup_v1", "near_dedup_v1", "tokenizer"]
 DOMAINS = ("web", "code")
 RECIPE = parse_recipe(
     {
         "sources": [{"glob": "*", "domain": domain} for domain in DOMAINS],
-        "stages": [{"use": "language_v1"}, {"use": "perplexity_v1"}],
+        "stages": [{"use": "language_v1"}, {"use": "perplexity_v1", "min_perplexity": {"percentile": 5}}],
     },
     "here",
 )
@@ -41,7 +41,7 @@ JUDGED = [
     ("language_v1", "too_short", False),
     ("perplexity_v1", "no_words", False),
 ]
-LATE = [("perplexity_v1", "too_plain"), ("exact_dedup_v1", "exact_duplicate"), ("near_dedup_v1", "near_duplicate")]
+LATE = [("perplexity_v1:late", "too_plain"), ("exact_dedup_v1", "exact_duplicate"), ("near_dedup_v1", "near_duplicate")]
 
 records = st.lists(
     st.tuples(
@@ -216,7 +216,7 @@ def test_tokens_are_added_up_over_units_by_domain_and_language(tmp_path: Path) -
     assert funnel.tokens_by_language(run) == {"en": 80}
     value = funnel.report_json(run)
     assert [stage["name"] for stage in value["stages"]] == STAGES
-    assert set(value) == {"stages", "domains", "languages", "duplicates", "left_out"}
+    assert set(value) == {"stages", "domains", "languages", "edits", "duplicates", "left_out"}
 
 
 def test_what_the_tokeniser_fails_on_is_a_failure_of_its_own_link(tmp_path: Path) -> None:

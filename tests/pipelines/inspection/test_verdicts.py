@@ -61,7 +61,9 @@ def test_there_is_a_table_for_each_split(made: Any) -> None:
     tables = list(verdicts(made.run))
     assert len(tables) == 4
     assert len({table.schema for table in tables}) == 1
-    assert {"witness", "jaccard", "content_hash", "text_bytes", "perplexity"} <= set(tables[0].column_names)
+    assert {"witness", "jaccard", "content_hash", "text_bytes", "perplexity_v1.perplexity"} <= set(
+        tables[0].column_names
+    )
 
 
 def test_late_drops_lie_over_what_the_judges_said() -> None:

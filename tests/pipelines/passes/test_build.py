@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pipelines.beam.base import BeamPass, Inputs, Pass
-from pipelines.passes.build import KINDS, build_passes, percentiles
+from pipelines.passes.build import KINDS, build_passes
 from pipelines.passes.tokenizer import CopyTokenizer, FitTokenizer
 from pipelines.recipe import parse_recipe
 from pipelines.run import Run
@@ -22,18 +22,21 @@ SCHEDULE = {
 }
 CHOICES: list[tuple[dict[str, Any], ...]] = [
     ({}, {"lm": [{"language": "en", "corpus": ["*.txt"], "order": 2}], "stages": [{"use": "perplexity_v1"}]}),
-    ({}, {"low_percentile": 4.0}, {"high_percentile": 96.0}),
+    ({}, {"min_perplexity": {"percentile": 4.0}}, {"max_perplexity": {"percentile": 96.0, "of": ["*.txt"]}}),
     ({}, {"exact": False}, {"near": False}, {"exact": False, "near": False}),
     ({"vocab_size": 300}, {"file": "tokenizer.json"}),
     ({}, {"schedule": SCHEDULE}),
+    ({}, {"edits": [{"use": "repeated_lines_v1"}]}),
 ]
 
 
 def recipes() -> list[dict[str, Any]]:
-    """A recipe of every shape: with and without models, cuts, either deduplication, a tokeniser, a schedule."""
+    """A recipe of every shape: with and without models, cuts, either deduplication, a tokeniser, a schedule, edits."""
     found = []
-    for models, cuts, dedup, tokenizer, schedule in itertools.product(*CHOICES):
-        table = {"sources": [{"glob": "*.jsonl"}], **models, "dedup": dedup, "tokenizer": tokenizer, **schedule}
+    for models, cuts, dedup, tokenizer, *rest in itertools.product(*CHOICES):
+        table = {"sources": [{"glob": "*.jsonl"}], **models, "dedup": dedup, "tokenizer": tokenizer}
+        for more in rest:
+            table |= more
         if cuts:
             table["stages"] = [{"use": "perplexity_v1", **cuts}]
         found.append(table)
@@ -62,19 +65,19 @@ def test_every_pass_reads_only_of_passes_that_come_before_it(folder: Path) -> No
         for position, work in enumerate(passes):
             assert {output.of for output in work.inputs} <= set(names[:position]), (names, work)
             assert len(set(work.inputs)) == len(work.inputs)
-    # Models, cuts, exact, near, schedule: each is there or not.
-    assert len(shapes) == 2**5
+    # Models, exact, near, schedule, edits: each is there or not; cuts are of the run, of reference text, or not there.
+    assert len(shapes) == 2**5 * 3
 
 
 def test_passes_come_in_their_order_and_each_is_known_to_the_sweep(folder: Path) -> None:
     order = [kind.name for kind in KINDS]
-    assert len(order) == len(set(order)) == 15
+    assert len(order) == len(set(order)) == 20
     seen = set()
     for table in recipes():
         names = [work.name for work in built(folder, table)]
         assert names == sorted(names, key=order.index)
         seen |= set(names)
-        assert {"judge", "drops", "tokenizer", "write", "catalog"} <= set(names)
+        assert {"judge", "drops", "tokenizer", "encoder", "write", "catalog"} <= set(names)
     assert seen == set(order)
 
 
@@ -88,20 +91,6 @@ def test_the_tokeniser_is_fitted_or_copied(folder: Path) -> None:
     }
     assert isinstance(found["fit"], FitTokenizer)
     assert isinstance(found["copy"], CopyTokenizer)
-
-
-@pytest.mark.parametrize(
-    ("stages", "expected"),
-    [
-        ([], (None, None)),
-        ([{"use": "gopher_quality_v2"}], (None, None)),
-        ([{"use": "perplexity_v1"}], (None, None)),
-        ([{"use": "gopher_quality_v2"}, {"use": "perplexity_v1", "high_percentile": 90.0}], (None, 90.0)),
-        ([{"use": "perplexity_v1", "low_percentile": 4.0, "high_percentile": 96.0}], (4.0, 96.0)),
-    ],
-)
-def test_percentiles_are_those_of_perplexity(stages: list[Any], expected: tuple[float | None, float | None]) -> None:
-    assert percentiles(parse_recipe({"sources": [{"glob": "*"}], "stages": stages}, "t")) == expected
 
 
 @pytest.mark.parametrize(
@@ -149,4 +138,4 @@ def test_digests_are_those_of_the_run(made: Any) -> None:
     for name, work in made.passes.items():
         run = Run(made.workspace, "another key", made.run.digests)
         assert work.digest(Inputs(run, work.inputs)) == made.run.digests[name]
-    assert len(set(made.run.digests.values())) == len(made.run.digests) == 15
+    assert len(set(made.run.digests.values())) == len(made.run.digests) == 18

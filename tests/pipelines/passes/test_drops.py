@@ -3,7 +3,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import pyarrow.compute as pc
+
+from pipelines.inspection.verdicts import verdicts
+from pipelines.passes.build import build_passes
 from pipelines.passes.drops import FATE, SCHEMA
+from pipelines.passes.score_counts import SCORES, count_scores
+from pipelines.recipe import parse_recipe
+from pipelines.workspace import Workspace
 
 
 def drops_of(made: Any) -> list[dict[str, Any]]:
@@ -79,3 +86,23 @@ def test_clusters_of_a_split_are_of_its_survivors(made: Any) -> None:
     witnesses = {row["witness"] for row in drops_of(made) if row["reason"] == "near_duplicate"}
     assert sorted(members) == sorted(witnesses)
     assert set(members) <= kept
+
+
+def test_scores_are_counted_beside_the_fates(made: Any) -> None:
+    scores = made.run.manifest("drops").table("scores")
+    assert scores.schema.names == ["unit", *SCORES.names]
+    assert set(scores.column("unit").to_pylist()) == set(made.splits)
+    for split in made.splits:
+        # What a marker holds is what counting the split's final verdicts gives.
+        (table,) = [one for one, name in zip(verdicts(made.run), made.splits, strict=True) if name == split]
+        own = scores.filter(pc.equal(scores.column("unit"), split)).drop_columns(["unit"]).cast(SCORES)
+        assert own.equals(count_scores(table, made.passes["drops"].chain))
+
+
+def test_moving_a_limit_alone_is_no_part_of_what_is_counted(made: Any, corpus: Any) -> None:
+    drops = made.passes["drops"]
+    table = corpus.recipe()
+    table["stages"][0]["min_words"] = 90
+    other = Workspace.of(str(made.root), parse_recipe(table, "test"), str(corpus.folder))
+    moved = next(one for one in build_passes(other, made.run.plan) if one.name == "drops")
+    assert moved.section() == drops.section()

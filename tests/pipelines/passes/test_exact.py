@@ -41,7 +41,7 @@ def test_without_exact_deduplication_there_are_no_ranges(bare: Any) -> None:
 
 
 def test_keys_leave_out_what_the_cuts_dropped(made: Any) -> None:
-    cut = {row["doc_id"] for row in made.verdicts() if row["dropped_by"] == "perplexity_v1"}
+    cut = {row["doc_id"] for row in made.verdicts() if row["dropped_by"] == "perplexity_v1:late"}
     seen = {doc_id for table in alive(made, ["doc_id"]) for doc_id in table.column("doc_id").to_pylist()}
     assert cut
     assert seen == set(made.judged("keys").column("doc_id").to_pylist()) - cut

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 from pipelines.beam.child import CallError, ChildStartError
-from pipelines.passes.fit_tokenizer import UNFIT, Sample, fit, survivors
+from pipelines.passes.fit_tokenizer import UNFIT, Sample, fit
 from pipelines.tables import TableFile, publish_table
+from pipelines.view import ViewFiles, documents, view_files
 from shards.errors import IncompleteError, UserError
 from shards.store import Store
 from stages.tokenizer import fit_bpe
@@ -26,8 +27,7 @@ TEXTS = [f"The mill and the {word} by the river" for word in ("weir", "race", "s
 
 def survivors_of(made: Any) -> list[dict[str, Any]]:
     """The rows of all survivors, read as a worker does."""
-    entries = ((made.entry("judge", "documents", split), made.entry("drops", "drops", split)) for split in made.splits)
-    batches = (batch for documents, drops in entries for batch in survivors(made.run.store, documents, drops))
+    batches = (batch for files in view_files(made.run).values() for batch in documents(made.run.store, files))
     return [row for batch in batches for row in batch.to_pylist()]
 
 
@@ -41,9 +41,9 @@ def sample_of(root: Path, splits: Sequence[Sequence[str]], rows: int = 8, gone: 
             file = TableFile(scratch / "table.arrow")
             for batch in table.to_batches(max_chunksize=rows):
                 file.write(batch)
-            documents = file.publish(store, "documents", f"{number}")
+            judged = file.publish(store, "documents", f"{number}")
         drops = publish_table(store, pa.table({"doc_id": pa.array(gone, pa.int64())}), "drops", f"{number}")
-        entries.append((documents, drops))
+        entries.append(ViewFiles(judged, drops))
     return Sample(str(root), entries, 1.0, 7)
 
 

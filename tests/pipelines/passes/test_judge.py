@@ -4,17 +4,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from pipelines.passes.judge import without_textless
 from pipelines.passes.keys import alive_keys
-from shards.schema import DOCUMENT, split_doc_id
-from stages.judges.perplexity import perplexity_of_bin
-
-MARKED = pa.schema([*(DOCUMENT.field(name) for name in ("doc_id", "text", "url", "dropped_by", "reason", "value"))])
+from shards.schema import split_doc_id
 
 
 def test_every_record_is_one_row_in_order(made: Any, corpus: Any) -> None:
@@ -72,17 +66,6 @@ def test_domains_follow_the_hosts_and_stages_keep_to_theirs(made: Any) -> None:
     assert (short["url"], short["reason"], short["value"]) == ("http://short.example/", "too_few_words", 4.0)
 
 
-def test_the_histogram_is_of_the_scores_in_the_verdicts(made: Any) -> None:
-    histogram: Counter[int] = Counter()
-    for row in made.run.manifest("judge").table("perplexity").to_pylist():
-        assert row["language"] == "und"
-        histogram[row["bin"]] += row["documents"]
-    scores = made.judged("verdicts").column("perplexity").drop_null().to_pylist()
-    places = np.array(sorted(histogram.elements()))
-    assert perplexity_of_bin(places).tolist() == sorted(scores)
-    assert len(scores) > 100
-
-
 def test_priorities_are_those_of_the_recipe(made: Any) -> None:
     work, store = made.passes["exact_ranges"], made.run.store
     domains = {row["doc_id"]: row["domain"] for row in made.verdicts()}
@@ -119,19 +102,6 @@ def test_pages_of_a_recipe_that_extracts_none_are_counted_and_not_kept(run_recip
         ("read", "unsupported_media"),
     ]
     assert rows[0]["detail"] == "no stage of the recipe took text from it"
-
-
-def test_a_drop_stays_the_drop_of_who_made_it() -> None:
-    rows = [
-        {"doc_id": 1, "text": "text"},
-        {"doc_id": 2, "text": None},
-        {"doc_id": 3, "text": None, "dropped_by": "s_v1", "reason": "why"},
-    ]
-    batch = pa.RecordBatch.from_pylist(rows, schema=pa.schema([*MARKED, DOCUMENT.field("detail")], {"unit": "u"}))
-    found = without_textless(batch)
-    assert [row["dropped_by"] for row in found.to_pylist()] == [None, "read", "s_v1"]
-    assert found.schema.equals(batch.schema, check_metadata=True)
-    assert without_textless(batch.slice(0, 1)).equals(batch.slice(0, 1))
 
 
 def test_units_are_the_splits_of_the_plan(made: Any) -> None:

@@ -20,6 +20,8 @@ from stages.tokenizer import fit_bpe
 from tests.pipelines.beam.killers import train
 from tests.pipelines.passes.test_fit_tokenizer import survivors_of
 
+END = "<|endoftext|>"
+
 
 def test_the_fit_is_of_the_survivors_whatever_splits_they_lie_in(made: Any, cut_fine: Any) -> None:
     files = [each.entry("tokenizer", "tokenizer") for each in (made, cut_fine)]
@@ -29,7 +31,7 @@ def test_the_fit_is_of_the_survivors_whatever_splits_they_lie_in(made: Any, cut_
 
 
 def test_the_encoder_of_a_run(made: Any) -> None:
-    encoder = encoder_of(made.run.root, made.entry("tokenizer", "tokenizer"))
+    encoder = encoder_of(made.run.root, made.entry("tokenizer", "tokenizer"), END)
     end = encoder.token_id("<|endoftext|>", "here")
     assert (encoder.vocab_size, end) == (400, 399)
     assert end not in encoder.encode(["text with <|endoftext|> in it"])[0]
@@ -89,7 +91,10 @@ def test_a_named_tokenizer_is_published_byte_for_byte_and_survivors_do_not_matte
     own = run_recipe(tmp_path / "out", corpus.recipe(tokenizer={"file": str(path)}, **plain), corpus.folder)
     file = own.entry("tokenizer", "tokenizer")
     assert own.run.store.read_bytes(file.path) == path.read_bytes()
-    encoded = [encoder_of(each.run.root, each.entry("tokenizer", "tokenizer")).encode(["a b"]) for each in (own, made)]
+    encoded = [
+        encoder_of(each.run.root, each.entry("tokenizer", "tokenizer"), "<|endoftext|>").encode(["a b"])
+        for each in (own, made)
+    ]
     assert encoded[0][0].tolist() == encoded[1][0].tolist()
     # A run of which no pass is known yet has this digest already: it reads nothing of the run.
     work = own.passes["tokenizer"]

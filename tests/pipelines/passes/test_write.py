@@ -13,6 +13,8 @@ from tokenizers import Tokenizer
 
 from pipelines.beam.base import Inputs
 from pipelines.beam.isolation import is_isolated, isolate
+from pipelines.beam.runners import LocalRunner
+from pipelines.passes import grouping
 from pipelines.passes.write import held_out_mask, without_unfit
 from pipelines.run import Run
 from shards.catalog import SUBSETS
@@ -82,7 +84,7 @@ def test_both_subsets_are_served_and_shards_keep_their_size(made: Any, documents
     held = sum(document["subset"] == "held_out" for document in documents)
     assert 0.05 < held / len(documents) < 0.4
     shards = ShardSet.open(made.root / "shards")
-    entries = [e for domain in shards.catalog.domains.values() for subset in SUBSETS for e in domain.entries(subset)]
+    entries = [e for domain in shards.domains for subset in SUBSETS for e in shards.entries(domain, subset)]
     assert len(entries) > 6
     assert all(entry.rows for entry in entries)
 
@@ -103,7 +105,7 @@ def test_counts_agree_everywhere(made: Any, documents: list[dict[str, Any]]) -> 
 def test_groups_are_consecutive_splits(made: Any, cut_fine: Any) -> None:
     for one in (made, cut_fine):
         groups = one.passes["write"].groups(one.inputs("write"))
-        assert [split for group in groups.values() for split in group] == one.splits
+        assert [piece.split for group in groups.values() for piece in group] == one.splits
         assert list(groups) == sorted(groups) == list(one.units("write"))
 
 
@@ -114,21 +116,24 @@ def test_a_group_may_open_the_files_of_its_own_splits_alone(made: Any) -> None:
     assert list(units) == list(groups)
     for name, unit in units.items():
         for output in (work.documents, work.drops, work.clusters):
-            assert list(unit.files(output)) == [made.entry(output.of, output.kind, split) for split in groups[name]]
+            assert list(unit.files(output)) == [
+                made.entry(output.of, output.kind, piece.split) for piece in groups[name]
+            ]
         assert unit.file(work.tokenizer) == made.entry("tokenizer", "tokenizer")
         assert len(unit.entries) == 4
 
 
 def test_weighing_groups_reads_the_manifest_once(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = sum(row["text_bytes"] for row in made.verdicts() if row["dropped_by"] is None)
+    written = list(made.units("write"))
     reads: list[str] = []
     read_named = Store.read_named
-    monkeypatch.setattr(Store, "read_named", lambda store, path: reads.append(path) or read_named(store, path))
+    monkeypatch.setattr(Store, "read_named", lambda store, *paths: reads.append(paths[0]) or read_named(store, *paths))
     # A run that has opened no manifest yet.
     work, run = made.passes["write"], Run(made.workspace, made.run.key, made.run.digests)
     inputs = Inputs(run, work.inputs)
     weights = work.weights(inputs)
-    assert list(weights) == work.units(inputs) == list(made.units("write"))
+    assert list(weights) == work.units(inputs) == written
     assert sum(weights.values()) == expected
     assert len(weights) > 1
     assert [path.split("/")[0] for path in reads] == ["drops"]
@@ -138,6 +143,26 @@ def test_an_empty_split_is_no_obstacle(bare: Any) -> None:
     found = served(bare)
     assert len(found) == sum(row["dropped_by"] is None for row in bare.verdicts())
     assert {document["domain"] for document in found} == {"web", "books"}
+
+
+def shard_bytes(root: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted((root / "shards").rglob("*.arrow"))}
+
+
+def test_a_split_is_cut_into_units_and_shards_are_the_same_bytes_for_any_number_of_workers(
+    corpus: Any, run_recipe: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grouping, "MIN_UNIT_BYTES", 4_000)
+    table = corpus.recipe(split_bytes=10_000_000, shards={"held_out_share": 0.2})
+    one = run_recipe(tmp_path / "1", table, corpus.folder, LocalRunner(1))
+    with LocalRunner(2) as runner:
+        two = run_recipe(tmp_path / "2", table, corpus.folder, runner)
+    assert shard_bytes(one.root) == shard_bytes(two.root)
+    assert len(one.splits) == 1
+    groups = one.passes["write"].groups(one.inputs("write"))
+    assert len(groups) > 2
+    ids = sorted(document["trace"]["doc_id"] for document in served(one))
+    assert ids == [row["doc_id"] for row in one.verdicts() if row["dropped_by"] is None]
 
 
 def hashed(number: int) -> bytes:

@@ -81,6 +81,14 @@ def test_one_natural_epoch_stays_within_a_cap_of_one() -> None:
         (changed(groups={"web": ["web_best", "web_worst"]}), "no domain 'web_worst'"),
         (changed(groups={"code": ["web_best"]}), "both a domain and a group"),
         (with_phase(0, learning_rate={"start": 1, "warmup_tokens": 999_999}), "warm-up takes 999,999"),
+        (
+            with_phase(0, learning_rate={"shape": "wsd", "start": 1, "warmup_tokens": 9_999, "decay_share": 0.95}),
+            r"warm-up \(9,999 tokens\) and decay \(0.95 of the phase\) take more",
+        ),
+        (with_phase(2, budgets={"wiki": 1}), "no domain 'wiki'"),
+        (with_phase(2, budgets={"books": 99_999}), "budgets come to 99,999 tokens, and the phase has 15,360"),
+        (with_phase(2, budgets={"web_best": 9, "code": 9}), "come to 18 tokens, .* but no other domain has a weight"),
+        (with_phase(2, budgets={"web": 9, "web_best": 9}), "'web_best' has two budgets"),
     ],
 )
 def test_mistakes_against_the_run_name_value_and_remedy(table: dict[str, Any], message: str) -> None:
@@ -125,3 +133,38 @@ def test_weights_of_a_line_are_normalised_at_both_ends() -> None:
         "web_best": 0,
         "web_rest": 0,
     }
+
+
+def weights_of(table: dict[str, Any], phase: int = 0) -> dict[str, float]:
+    schedule = resolved(table)
+    return dict(zip(schedule.domains, schedule.phases[phase].weights_start, strict=True))
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
+def test_natural_weights_follow_sizes_to_a_power(alpha: float) -> None:
+    found = weights_of(with_phase(0, weights="natural", alpha=alpha) | {"max_epochs": {}, "default_max_epochs": 99})
+    powers = {name: tokens**alpha for name, tokens in HAVE.items()}
+    assert found == pytest.approx({name: power / sum(powers.values()) for name, power in powers.items()})
+
+
+def test_budgets_come_first_and_weights_share_the_rest() -> None:
+    table = with_phase(0, budgets={"books": 5_000, "web": 20_000})
+    schedule = resolved(table)
+    tokens = schedule.phases[0].tokens
+    found = weights_of(table)
+    assert found["books"] * tokens == pytest.approx(5_000)
+    assert found["web_best"] * tokens == pytest.approx(20_000 * 30 / 100)
+    assert found["web_rest"] * tokens == pytest.approx(20_000 * 70 / 100)
+    assert found["code"] * tokens == pytest.approx(tokens - 25_000)
+    whole = weights_of(with_phase(2, budgets={"books": 15_360}) | {"max_epochs": {}}, 2)
+    assert whole == {"books": 1.0, "code": 0.0, "web_best": 0.0, "web_rest": 0.0}
+
+
+@pytest.mark.parametrize(("rescale", "factor"), [("none", 1.0), ("linear", 2.0), ("sqrt", 2**0.5)])
+def test_rates_are_given_for_the_first_batch_and_grow_with_it(rescale: str, factor: float) -> None:
+    rates = [phase.learning_rate for phase in resolved(changed(rescale=rescale)).phases]
+    assert [(rate.start, rate.end) for rate in rates] == [
+        (3e-3, 1e-3),
+        (pytest.approx(1e-3 * factor), pytest.approx(5e-4 * factor)),
+        (pytest.approx(5e-4 * factor), 0.0),
+    ]

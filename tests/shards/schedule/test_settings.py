@@ -9,6 +9,14 @@ import pytest
 from shards.schedule.settings import LearningRateSettings, PhaseSettings, ScheduleSettings
 from tests.shards.schedule.three_phases import BASE, changed, with_phase
 
+_NATURAL = {
+    "name": "only",
+    "share": 1.0,
+    "context_tokens": 64,
+    "batch_tokens": 512,
+    "learning_rate": {"start": 1e-3},
+}
+
 
 def test_settings_written_whole_are_read_again() -> None:
     settings = ScheduleSettings.model_validate(BASE)
@@ -31,6 +39,12 @@ def test_settings_written_whole_are_read_again() -> None:
         (changed(tokens=None, exact_epochs=1), "every phase's weights are natural"),
         (with_phase(0, learning_rate={"end": 1.0, "shape": "linear"}), "needs a start"),
         (with_phase(0, learning_rate={"start": 1.0, "end": 2.0}), "constant rate cannot end"),
+        (with_phase(0, learning_rate={"shape": "cosine", "start": 1, "end": 0, "end_share": 0}), "same twice"),
+        (with_phase(0, learning_rate={"start": 1, "end_share": 0.5}), "constant rate cannot end"),
+        (with_phase(0, learning_rate={"shape": "cosine", "start": 1, "decay_share": 0.5}), 'for shape = "wsd"'),
+        (with_phase(0, alpha=0.5), "no effect on weights that are given"),
+        (changed(tokens=None, exact_epochs=1, phases=[_NATURAL | {"alpha": 0.5}]), "weights are natural"),
+        (changed(tokens=None, exact_epochs=1, phases=[_NATURAL | {"budgets": {"code": 9}}]), "weights are natural"),
         (with_phase(0, weights={"code": -1}), "greater than or equal to 0"),
         (with_phase(0, weights={"code": float("nan")}), "finite"),
         (changed(phases=[]), "at least 1"),

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+from typing import Any
+
 import datasketch
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shards.errors import UserError
+from stages.dedup import minhash
 from stages.dedup.minhash import (
     DEFAULT_PERMUTATIONS,
     EMPTY,
@@ -15,7 +19,12 @@ from stages.dedup.minhash import (
     bands_for,
     candidate_probability,
     signatures,
+    text_signatures,
 )
+from stages.text.normal import composed
+from stages.text.shingles import buffer_shingles
+from stages.text.utf8 import utf8_buffers
+from tests.stages.text.plain import TEXTS
 
 HASHES = st.lists(st.integers(0, 2**64 - 1), max_size=30)
 
@@ -148,3 +157,25 @@ def test_signatures_are_what_they_were() -> None:
     hashes = [0x0123456789ABCDEF, 0xFEDCBA9876543210]
     assert signatures(*ragged([hashes]), 4, 1).tolist() == [[2853688185, 1521352191, 4271946054, 2542536995]]
     assert band_keys(np.arange(4, dtype=np.uint32)[None], 2, 2).tolist() == [[8564072446940739299, 4438901962221357358]]
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(TEXTS, max_size=6), st.integers(1, 7), st.integers(1, 130))
+def test_signatures_of_text_are_those_of_its_shingles(texts: list[str], words: int, permutations: int) -> None:
+    data, bounds = utf8_buffers(composed(pa.array(texts, pa.string())))
+    offsets, hashes = buffer_shingles(data, bounds, words)
+    found, counts = text_signatures(data, bounds, words, permutations, 3)
+    assert np.array_equal(found, signatures(offsets, hashes, permutations, 3))
+    assert (counts.dtype, counts.tolist()) == (np.int32, np.diff(offsets).tolist())
+
+
+def test_shingles_that_were_made_to_meet_are_counted_by_sorting(monkeypatch: pytest.MonkeyPatch) -> None:
+    sign = minhash._sign
+
+    def gives_up(*arguments: Any) -> None:
+        sign(*arguments)
+        arguments[-1][1] = -1
+
+    monkeypatch.setattr(minhash, "_sign", gives_up)
+    data, bounds = utf8_buffers(pa.array(["a b c", "a b a b a b", "x"]))
+    assert text_signatures(data, bounds, 2, 8, 1)[1].tolist() == [2, 2, 1]

@@ -10,8 +10,10 @@ import pytest
 from pydantic import ValidationError
 
 from shards.schema import DOCUMENT
-from stages.base import Stage, mark
+from stages.base import Stage
 from stages.judges.extract_html import ExtractHtml
+from stages.marking import mark
+from tests.stages.support import stage_of
 
 ARTICLE = """<html><head><title>Title</title><script>var x = 1;</script></head><body>
 <nav><ul><li><a href="/">Home</a></li><li><a href="/a">About us</a></li></ul></nav>
@@ -26,7 +28,7 @@ def batch(*rows: dict[str, Any]) -> pa.RecordBatch:
 
 
 def extracted(payload: bytes, media_type: str | None = "text/html", **options: Any) -> dict[str, Any]:
-    (row,) = mark(ExtractHtml(**options), batch({"payload": payload, "media_type": media_type})).to_pylist()
+    (row,) = mark(stage_of(ExtractHtml, **options), batch({"payload": payload, "media_type": media_type})).to_pylist()
     assert row["payload"] is None
     return dict(row)
 
@@ -56,18 +58,21 @@ def test_charset_by_header_page_mark_or_detection(codec: str, media_type: str | 
 
 
 def test_rows_with_text_or_marks_are_left_alone_and_rows_are_judged_apart() -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"text": "plain"},
         {"payload": ARTICLE.encode(), "media_type": "text/html"},
         {"payload": b"<script>1</script>", "media_type": "text/html"},
         {"dropped_by": "read", "reason": "empty"},
     ]
-    whole = mark(ExtractHtml(), batch(*rows))
-    assert whole.schema.equals(DOCUMENT)
+    whole = mark(stage_of(ExtractHtml), batch(*rows))
+    assert whole.schema.names == [*DOCUMENT.names, "extract_html_v1.excess", "extract_html_v1.chars"]
     assert whole.column("reason").to_pylist() == [None, None, "no_text", "empty"]
     assert whole.column("dropped_by").to_pylist() == [None, None, "extract_html_v1", "read"]
     assert whole.column("text").to_pylist()[0] == "plain"
-    cut = [mark(ExtractHtml(), batch(*rows).slice(i, 1)) for i in range(4)]
+    article = len(whole.column("text")[1].as_py())
+    assert whole.column("extract_html_v1.chars").to_pylist() == [None, article, 0, None]
+    assert whole.column("extract_html_v1.excess").null_count == 4
+    cut = [mark(stage_of(ExtractHtml), batch(*rows).slice(i, 1)) for i in range(4)]
     assert pa.Table.from_batches(cut).to_pylist() == whole.to_pylist()
 
 
@@ -79,9 +84,11 @@ def test_pages_without_text_are_dropped_or_kept_but_never_fail(payload: bytes) -
 
 
 def test_a_short_page_is_no_text_where_the_recipe_says_so() -> None:
-    assert extracted(ARTICLE.encode(), min_chars=10_000)["reason"] == "no_text"
+    row = extracted(ARTICLE.encode(), min_chars=10_000)
+    assert (row["reason"], row["text"]) == ("no_text", None)
+    assert row["value"] == row["extract_html_v1.chars"] == len(extracted(ARTICLE.encode())["text"])
     with pytest.raises(ValidationError):
-        ExtractHtml(min_char=5)  # type: ignore[call-arg]
+        stage_of(ExtractHtml, min_char=5)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +100,8 @@ def test_a_page_that_would_stop_a_parser_is_a_counted_drop(page: str, value: int
     start = time.process_time()
     row = extracted(page.encode())
     assert (row["reason"], row["value"], row["failed"]) == ("too_complex", value, False)
+    assert (row["extract_html_v1.excess"], row["extract_html_v1.chars"]) == (value, None)
+    assert row["detail"]
     assert time.process_time() - start < 5
 
 
@@ -103,4 +112,4 @@ def test_a_page_of_many_megabytes_is_extracted() -> None:
 
 
 def test_it_is_a_stage() -> None:
-    assert isinstance(ExtractHtml(), Stage)
+    assert isinstance(stage_of(ExtractHtml), Stage)

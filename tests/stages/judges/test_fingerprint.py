@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -11,21 +12,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shards.schema import DOCUMENT
-from stages.base import mark
 from stages.dedup.minhash import EMPTY, signatures
 from stages.judges.fingerprint import Fingerprint, fixed_binary, signature_matrix
+from stages.marking import mark
 from stages.text.shingles import batch_shingles
+from tests.stages.support import stage_of
 
 TEXT = st.text(
     st.one_of(
         st.sampled_from("aAeé\u0301\u0323 \n\t\u00a0\u3000\u2028\x1c\x85中.🙂"),
-        st.characters(exclude_categories=("Cs",)),
+        st.characters(codec="utf-8"),
     ),
     max_size=30,
 )
 
 
-def batch_of(texts: list[str | None]) -> pa.RecordBatch:
+def batch_of(texts: Sequence[str | None]) -> pa.RecordBatch:
     n = len(texts)
     given = {
         "doc_id": pa.array(range(n), pa.int64()),
@@ -41,7 +43,8 @@ def batch_of(texts: list[str | None]) -> pa.RecordBatch:
 
 
 def content_hashes(texts: list[str]) -> list[bytes]:
-    hashes: list[bytes] = Fingerprint(permutations=16).judge(batch_of(texts)).columns["content_hash"].to_pylist()
+    columns = stage_of(Fingerprint, permutations=16).judge(batch_of(texts)).columns
+    hashes: list[bytes] = columns["content_hash"].to_pylist()
     return hashes
 
 
@@ -75,7 +78,7 @@ def test_case_and_punctuation_are_content() -> None:
 @given(st.lists(st.one_of(st.none(), TEXT), max_size=6), st.data())
 def test_cutting_a_batch_changes_nothing(texts: list[str | None], data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(texts)))
-    stage = Fingerprint(shingle_words=2, permutations=64)
+    stage = stage_of(Fingerprint, shingle_words=2, permutations=64)
     batch = batch_of(texts)
     whole = mark(stage, batch)
     parts = pa.Table.from_batches([mark(stage, batch[:cut]), mark(stage, batch[cut:])])
@@ -85,7 +88,7 @@ def test_cutting_a_batch_changes_nothing(texts: list[str | None], data: st.DataO
 def test_columns_and_types() -> None:
     stage = Fingerprint(permutations=128)
     texts = ["the cat sat on the mat today", None, "中文", ""]
-    marked = mark(stage, batch_of(texts))
+    marked = mark(stage_of(Fingerprint, permutations=128), batch_of(texts))
     for name, kind in stage.columns.items():
         assert marked.schema.field(name).type == kind
     assert marked.column("dropped_by").null_count == len(texts)
@@ -101,7 +104,7 @@ def test_rows_it_is_not_shown_are_null() -> None:
     batch = batch_of(["one two", "three four"])
     at = batch.schema.get_field_index("dropped_by")
     batch = batch.set_column(at, "dropped_by", pa.array([None, "language_v1"]))
-    marked = mark(Fingerprint(), batch)
+    marked = mark(stage_of(Fingerprint), batch)
     assert marked.column("content_hash").is_valid().to_pylist() == [True, False]
     assert signature_matrix(marked.column("signature")[:1]).shape == (1, 112)
     with pytest.raises(ValueError, match="1 of 2 signatures are null"):
@@ -136,4 +139,4 @@ def test_bands_of_its_parameters() -> None:
 )
 def test_impossible_parameters(parameters: dict[str, float]) -> None:
     with pytest.raises(pydantic.ValidationError):
-        Fingerprint(**parameters)
+        stage_of(Fingerprint, **parameters)

@@ -11,8 +11,9 @@ import pydantic
 import pytest
 import zstandard
 
-from stages.base import KEPT
+from stages.checks import KEPT
 from stages.judges.gopher_quality import GopherQuality
+from tests.stages.support import stage_of
 
 Batches = Callable[..., pa.RecordBatch]
 
@@ -21,7 +22,7 @@ GOOD = PROSE * 4
 
 
 def reason(documents: Batches, text: str, language: str = "en", **parameters: Any) -> tuple[str | None, float]:
-    stage = GopherQuality(**parameters)
+    stage = stage_of(GopherQuality, **parameters)
     verdict = stage.judge(documents(1, text=[text], language=[language]))
     code = int(verdict.codes[0])
     assert verdict.value is not None
@@ -62,6 +63,38 @@ def test_each_rule_drops_for_its_own_reason(documents: Batches, text: str, why: 
         assert measure == pytest.approx(value)
 
 
+def test_every_score_is_measured_whatever_dropped_the_document(documents: Batches) -> None:
+    text = "#aa bb... cc\n• dd ee…\nff gg the"
+    batch = documents(2, text=[text, "今天天气很好，我们去公园散步。"], language=["en", "zh"])
+    columns = stage_of(GopherQuality).judge(batch).columns
+    expected = {
+        "words": 8,
+        "mean_word_chars": len("".join(text.split())) / 8,
+        "hashes_per_word": 1 / 8,
+        "ellipses_per_word": 2 / 8,
+        "bullet_lines": 1 / 3,
+        "ellipsis_lines": 1 / 3,
+        "stop_words": 1,
+    }
+    found = {name.removeprefix("gopher_quality_v2."): column.to_pylist() for name, column in columns.items()}
+    assert set(expected) <= set(found)
+    for name, value in expected.items():
+        assert found[name][0] == pytest.approx(value, abs=5e-5), name
+    assert found["mean_word_chars"][1] is None
+    assert found["stop_words"][1] is None
+    assert found["words"][1] > 0
+
+
+def test_a_limit_may_be_one_of_a_language_or_domain(documents: Batches) -> None:
+    batch = documents(4, text=[GOOD] * 4, language=["en", "en", "de", "de"], domain=["web", "code", "web", "code"])
+    for limit, expected in (
+        ({"language": {"en": 1_000}, "default": 1}, [0, 0, KEPT, KEPT]),
+        ({"domain": {"code": 1_000}}, [KEPT, 0, KEPT, 0]),
+    ):
+        stage = stage_of(GopherQuality, min_words=limit, min_stop_words=0)
+        assert stage.judge(batch).codes.tolist() == expected
+
+
 @pytest.mark.parametrize("rule", ["min_words", "max_words"])
 def test_limits_themselves_are_kept(documents: Batches, rule: str) -> None:
     count = len(GOOD.split())
@@ -90,6 +123,11 @@ def test_a_script_without_spaces_is_not_judged_by_its_word_length(documents: Bat
     [
         {"min_wrods": 3},
         {"min_words": -1},
+        {"min_words": {"language": {"en": -1}}},
+        {"min_words": {"language": {}}},
+        {"min_words": {"percentile": 101}},
+        {"min_words": float("nan")},
+        {"max_words": {"domain": {"web": float("nan")}}},
         {"max_bullet_lines": 1.5},
         {"stop_words": {"fr": ("le", "l'homme")}},
         {"stop_words": {"fr": ("...",)}},
@@ -97,7 +135,7 @@ def test_a_script_without_spaces_is_not_judged_by_its_word_length(documents: Bat
 )
 def test_refuses_unknown_and_impossible_parameters(parameters: dict[str, Any]) -> None:
     with pytest.raises(pydantic.ValidationError):
-        GopherQuality(**parameters)
+        stage_of(GopherQuality, **parameters)
 
 
 @pytest.mark.shared_data
@@ -109,5 +147,5 @@ def test_encyclopaedic_paragraphs_in_twelve_languages_pass(documents: Batches, s
     groups = [rows[i : i + 3] for i in range(0, len(rows), 3)]
     texts = ["\n\n".join(row["text"] for row in group) for group in groups]
     languages = [group[0]["lang"] for group in groups]
-    codes = GopherQuality().judge(documents(len(texts), text=texts, language=languages)).codes
+    codes = stage_of(GopherQuality).judge(documents(len(texts), text=texts, language=languages)).codes
     assert (codes == KEPT).all()

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 import zstandard
 
-from stages.base import KEPT
+from stages.checks import KEPT
 from stages.judges.gopher_repetition import GopherRepetition
+from tests.stages.support import stage_of
 
 Batches = Callable[..., pa.RecordBatch]
 
@@ -31,7 +32,7 @@ def numbered(start: int, count: int) -> str:
 
 
 def reason(documents: Batches, text: str, **parameters: Any) -> tuple[str | None, float]:
-    stage = GopherRepetition(**parameters)
+    stage = stage_of(GopherRepetition, **parameters)
     verdict = stage.judge(documents(1, text=[text]))
     code = int(verdict.codes[0])
     assert verdict.value is not None
@@ -71,6 +72,21 @@ def test_each_rule_drops_for_its_own_reason(
         assert measure == pytest.approx(value, abs=1e-4)
 
 
+def test_every_share_is_a_score(documents: Batches) -> None:
+    columns = stage_of(GopherRepetition).judge(documents(2, text=[LINES, ""])).columns
+    assert set(columns) == {f"gopher_repetition_v2.{reason}" for reason in stage_of(GopherRepetition).reasons}
+    assert columns["gopher_repetition_v2.duplicate_lines"].to_pylist() == [0.3333, 0.0]
+    assert columns["gopher_repetition_v2.duplicate_line_chars"].to_pylist() == [0.1034, 0.0]
+    assert all(0 <= share <= 1 for column in columns.values() for share in column.to_pylist())
+
+
+def test_a_limit_of_an_n_may_be_one_by_language(documents: Batches) -> None:
+    batch = documents(2, text=["same " * 10] * 2, language=["en", "de"])
+    limits = ({"language": {"de": 0.1}, "default": 1.0}, 1.0, 1.0, 1.0, 1.0, 1.0)
+    codes = stage_of(GopherRepetition, **{**OFF, "max_duplicate_ngram_chars": limits}).judge(batch).codes
+    assert codes.tolist() == [KEPT, stage_of(GopherRepetition).reasons.index("duplicate_5gram_chars")]
+
+
 def test_a_limit_itself_is_kept(documents: Batches) -> None:
     assert reason(documents, LINES, **{**OFF, "max_duplicate_lines": round(3 / 9, 4)})[0] is None
 
@@ -104,7 +120,7 @@ def test_prose_passes_and_loops_of_a_language_model_do_not(documents: Batches, s
 
     prose = [row["text"] for row in read("text/wiki/xquad_contexts.jsonl.zst")]
     loops = [row["text"] for row in read("junk/gpt3_samples.jsonl.zst") if str(row["temperature"]) == "0.0"]
-    kept = GopherRepetition().judge(documents(len(prose), text=prose)).codes == KEPT
+    kept = stage_of(GopherRepetition).judge(documents(len(prose), text=prose)).codes == KEPT
     # Of 2,520 paragraphs 40 are dropped: a few are lists of one name with others, in each of twelve languages.
     assert np.mean(kept) > 0.98
-    assert (GopherRepetition().judge(documents(len(loops), text=loops)).codes != KEPT).all()
+    assert (stage_of(GopherRepetition).judge(documents(len(loops), text=loops)).codes != KEPT).all()

@@ -3,9 +3,7 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections import Counter
 from collections.abc import Callable
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +12,12 @@ import pyarrow as pa
 import pydantic
 import pytest
 import zstandard
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from shards.errors import UserError
-from stages.base import KEPT
-from stages.judges.perplexity import Perplexity, log10_perplexity, percentile_cuts, perplexity_bin, perplexity_of_bin
+from stages.checks import KEPT
+from stages.judges.perplexity import Perplexity, log10_perplexity
 from stages.models.cache import load_once
+from tests.stages.support import stage_of
 
 Batches = Callable[..., pa.RecordBatch]
 
@@ -54,31 +51,44 @@ def model(tmp_path: Path) -> str:
 def judge(
     documents: Batches, texts: list[str], language: str = "en", **parameters: Any
 ) -> tuple[list[str | None], Any]:
-    stage = Perplexity(**parameters)
+    stage = stage_of(Perplexity, **parameters)
     verdict = stage.judge(documents(len(texts), text=texts, language=[language] * len(texts)))
     found = [None if code == KEPT else stage.reasons[code] for code in verdict.codes]
-    return found, verdict.columns["perplexity"].to_pylist()
+    return found, verdict.columns["perplexity_v1.perplexity"].to_pylist()
 
 
 def test_perplexity_is_per_token_with_the_end_of_each_line(documents: Batches, model: str) -> None:
     # <s> the, the cat, cat </s>; then <s> cat by back-off, cat </s>.
     total = -0.3 - 0.2 - 0.1 + (-0.25 - 1.0) - 0.1
     _, scores = judge(documents, ["The CAT\n\n cat"], models={"en": model})
-    assert scores == [round(10 ** round(-total / 5, 4), 4)]
+    assert scores == [float(f"{10 ** round(-total / 5, 4):.7g}")]
 
 
 def test_both_tails_drop_and_limits_themselves_stay(documents: Batches, model: str) -> None:
     plain, middle, chaotic = "the cat", "the cat the cat cat", "zzz"
     _, scores = judge(documents, [plain, middle, chaotic], models={"en": model})
     assert scores == sorted(scores)
-    limits: dict[str, Any] = {"min_perplexity": {"en": scores[1]}, "max_perplexity": {"en": scores[1]}}
-    found, _ = judge(documents, [plain, middle, chaotic], models={"en": model}, **limits)
-    assert found == ["too_plain", None, "too_chaotic"]
+    for limit in (scores[1], {"language": {"en": scores[1]}}, {"language": {"en": scores[1]}, "default": 1.0}):
+        limits: dict[str, Any] = {"min_perplexity": limit, "max_perplexity": limit}
+        found, _ = judge(documents, [plain, middle, chaotic], models={"en": model}, **limits)
+        assert found == ["too_plain", None, "too_chaotic"]
+
+
+def test_a_limit_of_one_language_says_nothing_of_others(documents: Batches, model: str) -> None:
+    models = {"en": model, "de": model}
+    limit = {"language": {"de": 1.5}}
+    assert judge(documents, ["zzz"], "de", models=models, max_perplexity=limit)[0] == ["too_chaotic"]
+    assert judge(documents, ["zzz"], "en", models=models, max_perplexity=limit)[0] == [None]
+    assert judge(documents, ["zzz"], "en", models=models, max_perplexity={**limit, "default": 2})[0] == ["too_chaotic"]
 
 
 def test_percentiles_decide_nothing_here(documents: Batches, model: str) -> None:
     found, scores = judge(
-        documents, ["the cat", "zzz"], models={"en": model}, low_percentile=40.0, high_percentile=60.0
+        documents,
+        ["the cat", "zzz"],
+        models={"en": model},
+        min_perplexity={"percentile": 40},
+        max_perplexity={"percentile": 60, "by": "language"},
     )
     assert found == [None, None]
     assert None not in scores
@@ -93,6 +103,12 @@ def test_text_without_words_has_no_score_and_its_own_reason(documents: Batches, 
     assert judge(documents, ["", " \n\t "], models={"en": model}) == (["no_words"] * 2, [None] * 2)
 
 
+def test_tokens_are_those_that_were_scored(documents: Batches, model: str) -> None:
+    batch = documents(4, text=["the cat\nthe", "", "a b", None], language=["en", "en", "fr", "en"])
+    columns = stage_of(Perplexity, models={"en": model}).judge(batch).columns
+    assert columns["perplexity_v1.tokens"].to_pylist() == [5, 0, None, 0]
+
+
 def test_a_long_document_is_scored_on_its_first_lines(documents: Batches, model: str) -> None:
     lines = ["the cat"] * 4
     _, whole = judge(documents, ["\n".join(lines)], models={"en": model})
@@ -104,17 +120,32 @@ def test_a_long_document_is_scored_on_its_first_lines(documents: Batches, model:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"min_perplexity": {"fr": 5.0}}, "'fr', which has no model"),
-        ({"min_perplexity": {"en": 9.0}, "max_perplexity": {"en": 5.0}}, "9.0 of 'en' is above"),
-        ({"low_percentile": 50.0, "high_percentile": 5.0}, "low_percentile 50.0 is not below"),
-        ({"low_percentile": -1.0}, "low_percentile"),
-        ({"max_perplexity": {"en": 0.0}}, "max_perplexity"),
+        ({"min_perplexity": {"language": {"fr": 5.0}}}, "'fr', which has no model"),
+        (
+            {"min_perplexity": {"language": {"en": 9.0}}, "max_perplexity": {"language": {"en": 5.0}}},
+            "9.0 of 'en' is above",
+        ),
+        ({"min_perplexity": {"language": {"en": 9.0}}, "max_perplexity": 5.0}, "9.0 of 'en' is above"),
+        ({"min_perplexity": 9.0, "max_perplexity": {"domain": {"web": 5.0}}}, "9.0 of 'web' is above"),
+        (
+            {"min_perplexity": 9.0, "max_perplexity": {"domain": {"web": 50.0}, "default": 5.0}},
+            "min_perplexity 9.0 is above max_perplexity 5.0",
+        ),
+        ({"min_perplexity": 9.0, "max_perplexity": 5.0}, "min_perplexity 9.0 is above max_perplexity 5.0"),
+        (
+            {"min_perplexity": {"percentile": 50.0}, "max_perplexity": {"percentile": 5.0}},
+            "percentile 50.0 of min_perplexity is not below 5.0",
+        ),
+        ({"min_perplexity": {"percentile": -1.0}}, "min_perplexity"),
+        ({"max_perplexity": {"language": {"en": 0.0}}}, "0 is not more than 0"),
+        ({"max_perplexity": {"en": 5.0}}, "max_perplexity"),
+        ({"low_percentile": 5.0}, "low_percentile"),
         ({"max_perplexities": {}}, "max_perplexities"),
     ],
 )
 def test_refuses_limits_that_cannot_be_meant(model: str, parameters: dict[str, Any], message: str) -> None:
     with pytest.raises((UserError, pydantic.ValidationError), match=message):
-        Perplexity(models={"en": model}, **parameters)
+        stage_of(Perplexity, models={"en": model}, **parameters)
 
 
 def test_a_missing_or_broken_model_is_the_users_to_fix(documents: Batches, tmp_path: Path) -> None:
@@ -130,42 +161,30 @@ def test_loading_prints_nothing(documents: Batches, model: str, capfd: pytest.Ca
     assert capfd.readouterr() == ("", "")
 
 
-@given(st.lists(st.integers(1, 500_000), max_size=30))
-def test_bins_and_scores_are_each_others_inverse(bins: list[int]) -> None:
-    # A probability is below 1, so its perplexity is above 10^0; rounding to four decimals merges none of those.
-    array = np.array(bins, np.int64)
-    scores = perplexity_of_bin(array)
-    assert perplexity_bin(scores).tolist() == array.tolist()
-    assert all(round(score, 4) == score for score in scores.tolist())
+def test_models_are_checked_by_their_first_bytes_without_loading_any(
+    tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(path: str) -> None:
+        raise AssertionError(f"loaded {path}")
+
+    monkeypatch.setattr("stages.judges.perplexity._load", load)
+    other, absent = tmp_path / "words.txt", str(tmp_path / "absent")
+    other.write_text("cat\ndog\n")
+    # A model that the run is to fit has no path yet.
+    stage_of(Perplexity, models={"en": model, "de": ""}).check_files()
+    for path, message in ((str(other), "KenLM cannot read"), (absent, "no language model at")):
+        with pytest.raises(UserError, match=message):
+            stage_of(Perplexity, models={"en": model, "fr": path}).check_files()
 
 
-PERCENTILES = st.sampled_from([0.0, 0.1, 2.5, 5.0, 7.0, 12.5, 25.0, 33.3, 50.0, 75.0, 95.0, 99.9, 100.0])
-SCORED = st.lists(st.integers(1, 60_000) | st.integers(20_000, 20_003), min_size=1, max_size=200)
-
-
-@settings(deadline=None)
-@given(SCORED, PERCENTILES, PERCENTILES)
-def test_cuts_follow_the_definition(bins: list[int], low: float, high: float) -> None:
-    def least(percentile: float) -> float:
-        share = Fraction(str(percentile)) / 100
-        enough = [b for b in sorted(bins) if sum(x <= b for x in bins) >= share * len(bins)]
-        return float(perplexity_of_bin(np.array(enough[:1]))[0])
-
-    assert percentile_cuts(Counter(bins), low, high) == (least(low), least(high))
-    assert percentile_cuts(Counter(bins), None, None) == (0.0, math.inf)
-
-
-@settings(deadline=None)
-@given(SCORED, st.sampled_from([0.0, 12.5, 25.0, 50.0, 75.0, 100.0]))
-def test_cuts_agree_with_numpy_where_it_is_exact(bins: list[int], percentile: float) -> None:
-    scores = perplexity_of_bin(np.array(bins))
-    expected = np.percentile(scores, percentile, method="inverted_cdf")
-    assert percentile_cuts(Counter(bins), percentile, percentile) == (expected, expected)
-
-
-def test_no_documents_have_no_percentiles() -> None:
-    with pytest.raises(ValueError, match="without documents"):
-        percentile_cuts({5: 0}, 1.0, 99.0)
+def test_limits_that_do_not_cross_are_accepted(model: str) -> None:
+    for low, high in (
+        ({"language": {"en": 5.0}, "default": 90.0}, {"language": {"en": 5.0}, "default": 90.0}),
+        ({"language": {"en": 5.0}}, {"domain": {"web": 1.0}}),
+        ({"percentile": 50, "by": "language"}, {"percentile": 5}),
+        ({"percentile": 50}, 5.0),
+    ):
+        stage_of(Perplexity, models={"en": model}, min_perplexity=low, max_perplexity=high)
 
 
 def _unpacked(shared_data: Path, tmp_path: Path, language: str) -> str:
@@ -205,4 +224,6 @@ def test_perplexity_tells_documents_that_people_would_keep(
 
 
 def test_score_of_nothing_is_nan() -> None:
-    assert math.isnan(log10_perplexity(None, "", 10))
+    exponent, tokens = log10_perplexity(None, "", 10)
+    assert math.isnan(exponent)
+    assert tokens == 0

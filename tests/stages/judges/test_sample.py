@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.base import KEPT
+from stages.checks import KEPT
 from stages.judges.sample import Sample
+from tests.stages.support import stage_of
 
 SHARES = st.floats(0, 1, allow_nan=False)
 
 
 def kept(share: float, seed: int, ids: list[int]) -> set[int]:
-    codes = Sample(share=share, seed=seed).judge(pa.record_batch({"doc_id": pa.array(ids, pa.int64())})).codes
+    codes = stage_of(Sample, share=share, seed=seed).judge(pa.record_batch({"doc_id": pa.array(ids, pa.int64())})).codes
     return {key for key, code in zip(ids, codes, strict=True) if code == KEPT}
 
 
@@ -39,14 +40,14 @@ def test_seeds_choose_independently() -> None:
     assert abs(both - 5_000) < 5 * np.sqrt(20_000 * 0.25 * 0.75)
 
 
-def test_the_value_of_a_drop_is_the_share_that_would_keep_it(documents: Callable[..., pa.RecordBatch]) -> None:
-    batch = documents(200)
-    verdict = Sample(share=0.3).judge(batch)
-    assert verdict.value is not None
-    assert ((verdict.value >= 0.3) == (verdict.codes == 0)).all()
+def test_a_document_counts_as_left_out_or_not(documents: Callable[..., pa.RecordBatch]) -> None:
+    verdict = stage_of(Sample, share=0.3).judge(documents(200))
+    left_out = verdict.columns["sample_v1.left_out"].to_pylist()
+    assert left_out == [int(code == 0) for code in verdict.codes]
+    assert 0 < sum(left_out) < 200
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
 def test_refuses_what_is_no_share(share: float) -> None:
     with pytest.raises(pydantic.ValidationError):
-        Sample(share=share)
+        stage_of(Sample, share=share)

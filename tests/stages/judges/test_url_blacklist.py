@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shards.errors import UserError
-from stages.base import KEPT
+from stages.checks import KEPT
 from stages.judges.url_blacklist import MAX_URL_CHARS, UrlBlacklist, _load, ascii_host, path_of
+from tests.stages.support import stage_of
 
 Batches = Callable[..., pa.RecordBatch]
 Judge = Callable[..., list[tuple[str, str] | None]]
@@ -26,13 +27,13 @@ def judge(tmp_path: Path, documents: Batches) -> Judge:
     def judged(entries: str, *urls: str | None, hosts: list[str | None] | None = None) -> list[tuple[str, str] | None]:
         path = tmp_path / f"list{len(list(tmp_path.iterdir()))}.txt"
         path.write_text(entries, "utf-8")
-        stage = UrlBlacklist(lists=(str(path),))
+        stage = stage_of(UrlBlacklist, lists=(str(path),))
         columns = {"url": urls, "host": hosts or [None] * len(urls)}
         verdict = stage.judge(documents(len(urls), **columns))
-        assert verdict.detail is not None
+        details = [None] * len(urls) if verdict.detail is None else verdict.detail.to_pylist()
         return [
             None if code == KEPT else (stage.reasons[code], detail)
-            for code, detail in zip(verdict.codes, verdict.detail.to_pylist(), strict=True)
+            for code, detail in zip(verdict.codes, details, strict=True)
         ]
 
     return judged
@@ -105,8 +106,15 @@ def test_documents_without_url_are_judged_by_host_if_they_have_one(judge: Judge)
     assert found == [DOMAIN, None, None]
 
 
-def test_the_domain_is_the_reason_where_both_are_listed(judge: Judge) -> None:
+def test_the_domain_is_the_reason_where_both_are_listed_and_both_are_scores(
+    judge: Judge, tmp_path: Path, documents: Batches
+) -> None:
     assert judge("bad.example\nbad.example/ads\n", "http://bad.example/ads") == [DOMAIN]
+    stage = stage_of(UrlBlacklist, lists=(str(tmp_path / "list0.txt"),))
+    urls = ["http://bad.example/ads", "http://bad.example/", "http://good.example/"]
+    columns = stage.judge(documents(3, url=urls)).columns
+    assert columns["url_blacklist_v1.domain_category"].to_pylist() == ["list0", "list0", None]
+    assert columns["url_blacklist_v1.url_category"].to_pylist() == ["list0", None, None]
 
 
 def test_detail_is_the_category_of_the_most_specific_entry(tmp_path: Path, documents: Batches) -> None:
@@ -114,11 +122,12 @@ def test_detail_is_the_category_of_the_most_specific_entry(tmp_path: Path, docum
         (tmp_path / name).mkdir()
         (tmp_path / name / "domains").write_text(entry)
         (tmp_path / name / "usage").write_text("black\n")
-    stage = UrlBlacklist(lists=(str(tmp_path),))
+    stage = stage_of(UrlBlacklist, lists=(str(tmp_path),))
     urls = ["http://bad.example", "http://good.example", "http://x.example"]
     verdict = stage.judge(documents(3, url=urls))
     assert verdict.detail is not None
     assert verdict.detail.to_pylist() == ["bb", "aa", "bb"]
+    assert verdict.columns["url_blacklist_v1.domain_category"].to_pylist() == ["bb", "aa", "bb"]
     assert len(stage.files()) == 6
 
 
@@ -134,7 +143,7 @@ def test_domains_agree_with_a_set_of_suffixes(
     path = tmp_path_factory.mktemp("list") / "list.txt"
     path.write_text("\n".join(entries))
     batch = pa.record_batch({"url": [f"http://{host}/a" for host in hosts], "host": pa.nulls(len(hosts), pa.string())})
-    codes = UrlBlacklist(lists=(str(path),)).judge(batch).codes
+    codes = stage_of(UrlBlacklist, lists=(str(path),)).judge(batch).codes
     assert [code == 0 for code in codes] == [any(f".{h}".endswith(f".{e}") for e in entries) for h in hosts]
 
 
@@ -152,7 +161,7 @@ def test_urls_agree_with_prefixes_at_boundaries(
     (folder / "usage").write_text("black\n")
     urls = [f"http://h.example/{path}" for path in paths]
     batch = pa.record_batch({"url": urls, "host": pa.nulls(len(urls), pa.string())})
-    codes = UrlBlacklist(lists=(str(folder.parent),)).judge(batch).codes
+    codes = stage_of(UrlBlacklist, lists=(str(folder.parent),)).judge(batch).codes
     listed = [f"/{entry}".rstrip("/") for entry in entries]
 
     def blocked(path: str) -> bool:
@@ -191,9 +200,9 @@ def test_entries_take_ten_bytes(tmp_path: Path) -> None:
 
 def test_no_list_is_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(pydantic.ValidationError, match="at least 1 item"):
-        UrlBlacklist(lists=())
+        stage_of(UrlBlacklist, lists=())
     with pytest.raises(UserError, match="there is no blacklist at"):
-        UrlBlacklist(lists=(str(tmp_path / "absent"),)).files()
+        stage_of(UrlBlacklist, lists=(str(tmp_path / "absent"),)).files()
 
 
 @pytest.mark.shared_data
@@ -203,7 +212,7 @@ def test_every_entry_of_a_real_list_blocks_itself_and_its_subdomains(
     with zstandard.open(shared_data / "blacklist" / "datatrove_ut1_sample_4000.txt.zst", "rb") as packed:
         (tmp_path / "ut1.txt").write_bytes(packed.read())
     names = (tmp_path / "ut1.txt").read_text().split()
-    stage = UrlBlacklist(lists=(str(tmp_path / "ut1.txt"),))
+    stage = stage_of(UrlBlacklist, lists=(str(tmp_path / "ut1.txt"),))
     for pattern, expected in (("http://{}/", 0), ("https://deep.www.{}:8080/x", 0), ("http://{}.invalid/", KEPT)):
         urls = [pattern.format(name) for name in names]
         assert (stage.judge(documents(len(urls), url=urls)).codes == expected).all()

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from stages.judges.language import default_model
-from stages.models.fasttext_file import check_whole
+from stages.models.fasttext_file import labels_of
 
 
 def dense_model(words: list[str], labels: list[str]) -> bytes:
@@ -34,18 +34,24 @@ MODEL = dense_model(["cat", "katze"], ["__label__en", "__label__de"])
 def test_a_dense_file_that_fasttext_reads_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "model.bin"
     path.write_bytes(MODEL)
-    check_whole(str(path))
+    assert labels_of(str(path)) == ["__label__en", "__label__de"]
     assert fasttext.load_model(str(path)).predict(["katze", "cat"])[0] == [["__label__de"], ["__label__en"]]
+
+
+def test_an_unsupervised_model_has_no_labels(tmp_path: Path) -> None:
+    path = tmp_path / "vectors.bin"
+    path.write_bytes(dense_model(["cat", "katze"], []))
+    assert labels_of(str(path)) == []
 
 
 def test_the_quantised_file_is_whole_and_no_part_of_it_is(tmp_path: Path) -> None:
     data = Path(default_model()).read_bytes()
-    check_whole(default_model())
+    assert set(labels_of(default_model())) == set(fasttext.load_model(default_model()).labels)
     path = tmp_path / "cut.ftz"
     for size in (0, 1, 8, 60, 100, 1_000, len(data) // 2, len(data) - 1):
         path.write_bytes(data[:size])
         with pytest.raises(ValueError, match=r"ends early|ends inside|empty file|of which its layout"):
-            check_whole(str(path))
+            labels_of(str(path))
 
 
 @settings(max_examples=60, deadline=None)
@@ -60,7 +66,7 @@ def test_damage_is_refused_or_harmless_to_the_layout(
     for data in (bytes(damaged), MODEL[:at], MODEL + bytes(by)):
         path.write_bytes(data)
         try:
-            check_whole(str(path))
+            labels_of(str(path))
         except ValueError:
             continue
         assert len(data) == len(MODEL)

@@ -18,7 +18,7 @@ from stages.text.characters import character_table
 from stages.text.counts import count_words
 from stages.text.repetition import measure_repetition
 from stages.text.shingles import batch_shingles
-from stages.text.words import ALPHABETIC_WORD, CHARACTERS, UNSPACED_WORD, cut_words, word_hashes
+from stages.text.words import ALPHABETIC_WORD, CHARACTERS, UNSPACED_WORD, cut_words, hash_words, word_hashes
 from tests.stages.text.plain import TEXTS, tokens_of, words_of
 
 
@@ -51,6 +51,36 @@ def test_hashes_stand_one_to_one_for_words(texts: list[str]) -> None:
         assert len(hashes) == len(expected)
         assert all(names.setdefault(value, word) == word for value, word in zip(hashes, expected, strict=True))
     assert len(set(names.values())) == len(names)
+
+
+LONG = st.lists(
+    st.sampled_from(["word", "Words_9", "a" * 7, "b" * 8, "c" * 9, "d" * 63, "e" * 64, "f" * 65, "g" * 200])
+    | st.sampled_from([" ", ", ", "\n", "é", "\u00ad", "\u0301", "中", "คำ", "’", "-" * 70]),
+    max_size=30,
+).map("".join)
+
+
+@settings(deadline=None, max_examples=400)
+@given(TEXTS | LONG, st.integers(0, 70), st.integers(0, 70))
+def test_words_hashed_a_block_at_a_time_are_the_same(text: str, before: int, behind: int) -> None:
+    raw = text.encode()
+    data = np.frombuffer(b"z" * before + raw + b"z" * behind, np.uint8)
+    expected, ends, notes = (np.empty(len(raw) + 3, kind) for kind in (np.uint64, np.int64, np.int64))
+    _, count = _cut_once(data, before, before + len(raw), character_table(), expected, ends, notes)
+    found = np.zeros(len(raw) // 2 + 2, np.uint64)
+    tables = character_table(), words.byte_terms(), words.base_powers()
+    assert _hash_once(data, before, before + len(raw), *tables, found) == count
+    assert found[:count].tolist() == expected[:count].tolist()
+
+
+@numba.njit
+def _cut_once(data: Any, at: int, end: int, table: Any, *out: Any) -> tuple[int, int]:
+    return cut_words(data, at, end, table, out[0], out[1], out[2])
+
+
+@numba.njit
+def _hash_once(data: Any, at: int, end: int, table: Any, terms: Any, powers: Any, out: Any) -> int:
+    return hash_words(data, at, end, table, terms, powers, out)
 
 
 @settings(deadline=None, max_examples=200)
