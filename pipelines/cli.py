@@ -23,7 +23,20 @@ from typer.core import TyperCommand, TyperGroup
 from shards.errors import UserError
 
 GROUP: Final = "headrace.commands"
-ORDER: Final = ("demo", "run", "inspect", "explain", "rejudge", "verify", "train", "stages", "lm")
+ORDER: Final = (
+    "demo",
+    "run",
+    "inspect",
+    "explain",
+    "rejudge",
+    "verify",
+    "train",
+    "blame",
+    "generate",
+    "calc",
+    "stages",
+    "lm",
+)
 """How the help lists them; others follow by name."""
 
 TAKES_BEAM_OPTIONS: Final = ("run",)

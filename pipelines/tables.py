@@ -138,3 +138,11 @@ def group_counts(table: pa.Table, keys: list[str]) -> pa.Table:
     """Return the row counts of a table by ``keys``, sorted by them, with the column ``rows`` after them."""
     counted = table.group_by(keys).aggregate([([], "count_all")]).rename_columns([*keys, "rows"])
     return counted.sort_by([(key, "ascending") for key in keys])
+
+
+def is_in(ids: npt.NDArray[np.int64], ordered: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Return which of ``ids``, shape (n,), are in ``ordered``, a sorted array: by binary search, copying neither."""
+    if not len(ordered):
+        return np.zeros(len(ids), np.bool_)
+    place = np.minimum(np.searchsorted(ordered, ids), len(ordered) - 1)
+    return np.asarray(ordered[place] == ids)

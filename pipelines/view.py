@@ -14,9 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.passes.keys import is_in
 from pipelines.run import Run
-from pipelines.tables import read_batches, read_table
+from pipelines.tables import is_in, read_batches, read_table
 from shards.store import FileEntry, Store
 from stages.edits import EDITS, apply_edits
 

@@ -1,62 +1,10 @@
-"""What this machine has, in memory and CPUs, and what a training needs. Both sides check it before they start."""
+"""What this machine has, in memory and CPUs. Both sides check it before they start."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
-
-from shards.training import ModelSettings, TrainSettings
-
-# A process that has imported torch and holds nothing yet.
-PROCESS_BYTES: Final = 400 << 20
-
-# Values kept for the backward pass per token, layer and feature of width, counted in trainer/model.py: inputs of every
-# matrix product, norms, rotated queries and keys, and the two halves of the gate (8/3 of width each).
-_ACTIVATION_VALUES: Final = 22
-
-# Emulated bf16 (``trainer.bf16``) keeps query, key, value and output of attention in fp32: two more bytes for three of
-# them, and four for the output, which is kept in addition to its bf16 copy.
-_EMULATED_ATTENTION_BYTES: Final = 10
-
-# Logits, their fp32 copy, its softmax and its gradient.
-_LOGIT_BYTES: Final = 16
-
-MAX_LOGITS: Final = 1 << 26
-"""Logits held at once; 2^26 are 256 MB in fp32. Beyond that the model works in pieces, and recomputes them."""
-
-
-def rank_bytes(
-    model: ModelSettings, training: TrainSettings, vocabulary: int, contexts: Iterable[int], ranks: int
-) -> int:
-    """Estimate the peak memory in bytes of one of ``ranks`` training processes, from settings alone.
-
-    Args:
-        model: shape of the model.
-        training: its precision, ZeRO stage and micro-batches.
-        vocabulary: size of the tokeniser's vocabulary.
-        contexts: context lengths of the schedule's phases, in tokens.
-        ranks: number of processes, which share the model's state.
-    """
-    compute = 2 if training.precision == "bf16" else 4
-    state = training.bytes_per_parameter(ranks) * model.parameters(vocabulary)
-    tokens = max(training.rows_per_micro_batch(context) * context for context in contexts)
-    activations = tokens * model.layers * model.width * _ACTIVATION_VALUES * compute
-    logits = min(tokens * vocabulary, MAX_LOGITS) * _LOGIT_BYTES
-    # Whether "auto" means emulation is known only when training starts, so the larger is counted.
-    emulation = 0
-    if training.precision == "bf16" and training.bf16 != "native":
-        emulation = _emulation_bytes(model, vocabulary, tokens)
-    return int(state + activations + logits) + emulation + PROCESS_BYTES
-
-
-def _emulation_bytes(model: ModelSettings, vocabulary: int, tokens: int) -> int:
-    """Return the bytes that emulated bf16 needs beyond native bf16: what attention keeps, and one product in fp32."""
-    kept = tokens * model.layers * model.width * _EMULATED_ATTENTION_BYTES
-    weight = model.width * max(vocabulary, model.hidden_width)
-    # Copy and gradient of a weight; inputs, outputs and their gradients.
-    return kept + 4 * (2 * weight + 2 * tokens * (model.width + model.hidden_width))
 
 
 def available_memory(root: Path = Path("/")) -> int | None:

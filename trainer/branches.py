@@ -82,7 +82,7 @@ def make_branch(
             )
         return False
     parent = Job.load(folder, of)
-    found = Checkpoints(parent.checkpoints_path, 1).find(step)
+    found = Checkpoints(parent.checkpoints_path, 1).find(step=step)
     if found.name is None:
         which = "no checkpoint" if step is None else f"no checkpoint of step {step}"
         raise UserError(

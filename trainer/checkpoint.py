@@ -1,92 +1,43 @@
-"""Checkpoints: tensors by parameter name, in torch's distributed checkpoint, committed by a marker written last.
+"""Checkpoints: rows of tensors by name, a file for each rank, committed by a marker written last.
 
-A folder without its marker, or whose files differ from what the marker lists, is never read. The tensor files hold only
-tensors and load with ``weights_only``; everything else is JSON. The index that torch adds is a pickle: it is read by an
-unpickler that allows only the few classes of an index, so a malicious file raises an error instead of running code.
+Saving copies the state and returns: a thread writes it, on a process group of its own, while training goes on. Each
+rank writes and hashes its own file. A folder without its marker is never read; of one with a marker, what is read is
+compared with its digest, tensor by tensor. Everything is JSON or raw numbers, so nothing is unpickled.
 """
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
-import pickle
 import re
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
+import torch
 import torch.distributed as dist
-from torch import Tensor
-from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
-from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
-from torch.distributed.checkpoint.state_dict_loader import load
-from torch.distributed.checkpoint.state_dict_saver import save
 
-from shards.errors import IncompleteError
+from shards.errors import IncompleteError, UserError
 from shards.files import hash_file
 from shards.store import Store
-from shards.training import Bf16
+from trainer.collectives import on_each
+from trainer.parts import Part
+from trainer.progress import Progress
+from trainer.tensor_file import Chunk, overlapping, read_rows, write_tensors
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 _MARKER: Final = "COMMITTED.json"
 _PROGRESS: Final = "progress.json"
-_INDEX: Final = ".metadata"
 _NAME: Final = re.compile(r"step-(\d{8,})")
-
-_INDEX_CLASSES: Final = {
-    "torch.distributed.checkpoint.metadata": {
-        "ChunkStorageMetadata",
-        "Metadata",
-        "MetadataIndex",
-        "StorageMeta",
-        "TensorProperties",
-        "TensorStorageMetadata",
-        "_MEM_FORMAT_ENCODING",
-    },
-    "torch.distributed.checkpoint.filesystem": {"_StorageInfo"},
-    "torch.serialization": {"_get_layout"},
-    "torch": {"Size", "float32"},
-    "pathlib": {"PosixPath", "WindowsPath", "PurePosixPath"},
-}
+_INDEX: Final = re.compile(r"rank-(\d{5,})-of-(\d{5,})\.json")
 
 _REMEDY: Final = "Remove this checkpoint to resume from an older one, or start again: headrace train DIR --fresh"
 
 
-def code_version() -> str:
-    """Return the version of headrace, or "unknown" if it is not installed."""
-    try:
-        return importlib.metadata.version("headrace")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a training has come, and which one it is: everything except tensors that an exact resume needs.
-
-    Attributes:
-        step: steps done.
-        tokens: row slots served.
-        updates: steps that changed the weights, so without skipped ones.
-        stream: state of the stream.
-        identity: what must not have changed on resume (``Job.identity``).
-        interventions: the run's deviations from the schedule, as ``Intervention`` reads them.
-        last_phase_steps: steps of the schedule's last phase, if they had to be counted (``trainer.stream.fit``).
-        bf16: how bf16 products were computed, ``native`` or ``emulated``; None in fp32.
-        code_version: version of headrace that wrote the checkpoint; for people, never compared.
-    """
-
-    step: int
-    tokens: int
-    updates: int
-    stream: Mapping[str, Any]
-    identity: Mapping[str, str]
-    interventions: Sequence[Mapping[str, Any]] = ()
-    last_phase_steps: int | None = None
-    bf16: Bf16 | None = None
-    code_version: str = field(default_factory=code_version)
+class DamagedError(IncompleteError):
+    """A committed checkpoint whose tensors are not what was written."""
 
 
 @dataclass(frozen=True)
@@ -98,16 +49,43 @@ class Found:
 
 
 class Checkpoints:
-    """The checkpoints of a training, in a local or shared folder. All ranks call :meth:`save` and :meth:`load`."""
+    """The checkpoints of a training, in a local or shared folder. All ranks call the same methods together.
 
-    def __init__(self, folder: Path, keep: int) -> None:
-        self._folder, self._keep = folder, keep
+    Args:
+        folder: where they are.
+        keep: how many of the last ones are kept.
+        keep_every_steps: steps of which one more is kept for good; None for none.
+        keep_back_steps: how many steps older than the newest there must be one, as soon as there is one that old.
+        asynchronous: copy the state and write it in a thread; otherwise write it at once, without a copy.
+    """
 
-    def find(self, step: int | None = None) -> Found:
-        """Look for the newest committed checkpoint whose files match its marker, or for the one of a step."""
+    def __init__(
+        self,
+        folder: Path,
+        keep: int,
+        *,
+        keep_every_steps: int | None = None,
+        keep_back_steps: int | None = None,
+        asynchronous: bool = True,
+    ) -> None:
+        self._folder, self._keep, self._every, self._back = folder, keep, keep_every_steps, keep_back_steps
+        self._asynchronous = asynchronous
+        # Collectives of the thread must not come between those of training.
+        # A process outside a training reads only.
+        self._group = dist.new_group(backend="gloo") if dist.is_initialized() else None
+        self._thread: threading.Thread | None = None
+        self._failure: BaseException | None = None
+
+    def find(self, excluded: Collection[str] = (), step: int | None = None) -> Found:
+        """Look for the newest committed checkpoint whose small files match its marker, or for the one of a step.
+
+        Those in ``excluded`` are passed over.
+        """
         notes = []
         wanted = None if step is None else f"step-{step:08d}"
-        for name in reversed([name for name in self._names() if wanted in (None, name)]):
+        for name in reversed(self._names()):
+            if name in excluded or wanted not in (None, name):
+                continue
             if not (self._folder / name / _MARKER).is_file():
                 notes.append(f"checkpoint {name} was never finished: skipped")
             elif problem := self._problem(name):
@@ -120,20 +98,26 @@ class Checkpoints:
         if not self._folder.is_dir():
             return []
         names = [path.name for path in self._folder.iterdir() if _NAME.fullmatch(path.name)]
-        return sorted(names, key=lambda name: int(name.removeprefix("step-")))
+        return sorted(names, key=_step)
 
     def _problem(self, name: str) -> str | None:
+        """Return what is wrong with the files that a marker lists, without reading the large ones."""
+        folder = self._folder / name
         try:
-            listed = json.loads((self._folder / name / _MARKER).read_bytes())["files"]
+            listed = json.loads((folder / _MARKER).read_bytes())["files"]
             for file, entry in listed.items():
-                path = self._folder / name / file
-                if path.parent != self._folder / name or not path.is_file():
+                path = folder / file
+                if path.parent != folder or not path.is_file():
                     return f"{file} is missing"
-                if hash_file(path) != (entry["sha256"], entry["size"]):
+                if path.stat().st_size != entry["size"]:
+                    return f"{file} is not what was written"
+                if "sha256" in entry and hash_file(path)[0] != entry["sha256"]:
                     return f"{file} is not what was written"
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             return f"its marker cannot be read: {error}"
-        return None if {_PROGRESS, _INDEX} <= listed.keys() else "its marker does not list all files"
+        indices = [found for file in listed if (found := _INDEX.fullmatch(file))]
+        complete = indices and {int(one[1]) for one in indices} == set(range(int(indices[0][2])))
+        return None if _PROGRESS in listed and complete else "its marker does not list all files"
 
     def progress(self, name: str) -> Progress:
         """Read the progress of a checkpoint that :meth:`find` returned.
@@ -162,32 +146,101 @@ class Checkpoints:
             )
         return Progress(**said)
 
-    def save(self, progress: Progress, tensors: Mapping[str, Tensor]) -> None:
-        """Write a checkpoint, commit it, and remove the oldest ones beyond the number to keep."""
-        name = f"step-{progress.step:08d}"
-        folder = self._folder / name
-        if dist.get_rank() == 0:
-            _remove(folder)
-            folder.mkdir(parents=True)
-        dist.barrier()
-        save(dict(tensors), storage_writer=FileSystemWriter(folder))
-        dist.barrier()
-        if dist.get_rank() == 0:
-            store = Store(folder)
-            store.write_json(_PROGRESS, {"format": FORMAT, **asdict(progress)})
-            files = {
-                path.name: dict(zip(("sha256", "size"), hash_file(path), strict=True))
-                for path in sorted(folder.iterdir())
-                if path.is_file()
-            }
-            store.write_json(_MARKER, {"files": files})
-            store.clear_scratch()
-            self._prune()
-        dist.barrier()
+    def save(self, progress: Progress, parts: Mapping[str, Part]) -> None:
+        """Begin to write a checkpoint, after the one before is written; the oldest beyond those to keep are removed.
 
-    def load(self, name: str, tensors: Mapping[str, Tensor]) -> None:
-        """Fill ``tensors`` in place from a checkpoint that :meth:`find` returned, written by any number of ranks."""
-        load(dict(tensors), storage_reader=_Reader(self._folder / name))
+        Raises:
+            UserError: if the one before could not be written.
+        """
+        self.wait()
+        shares = {name: part.share() for name, part in parts.items()}
+        if not self._asynchronous:
+            self._write(progress, shares)
+            return
+        copies = {name: _copied(share) for name, share in shares.items()}
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()  # the copies are in pinned memory, and must be there
+        self._thread = threading.Thread(
+            target=self._guarded, args=(lambda: self._write(progress, copies),), name="headrace-checkpoint"
+        )
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Wait until the checkpoint that is being written is committed.
+
+        Raises:
+            UserError: on every rank, if one of them could not write its part.
+        """
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:  # raised again by wait(), in the thread that can end the training
+            self._failure = error
+
+    def _write(self, progress: Progress, parts: Mapping[str, Part]) -> None:
+        folder, rank, ranks = self._folder / progress.name, dist.get_rank(), dist.get_world_size()
+
+        def together(work: Callable[[], dict[str, Any]], *, first: bool) -> list[dict[str, Any]]:
+            waits = first and rank > 0
+            return on_each(lambda: {} if waits else _attempted(work, folder), self._group)
+
+        together(lambda: _emptied(folder), first=True)
+        stem = f"rank-{rank:05d}-of-{ranks:05d}"
+        listed = together(lambda: _written(folder, stem, parts), first=False)
+        together(lambda: self._committed(folder, progress, listed), first=True)
+
+    def _committed(self, folder: Path, progress: Progress, listed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        store = Store(folder)
+        store.write_json(_PROGRESS, {"format": FORMAT, **asdict(progress)})
+        files = {name: entry for one in listed for name, entry in one.items()}
+        files[_PROGRESS] = _entry(folder / _PROGRESS)
+        store.write_json(_MARKER, {"files": files})
+        store.clear_scratch()
+        self._prune()
+        return {}
+
+    def load(self, name: str, parts: Mapping[str, Part]) -> None:
+        """Fill ``parts`` from a checkpoint that :meth:`find` returned, written by any number of ranks.
+
+        Raises:
+            DamagedError: on every rank, if a tensor that one of them reads is not what was written. Some parts are
+                filled by then.
+        """
+        problems = on_each(lambda: self._filled(name, parts))
+        if found := [problem for problem in problems if problem is not None]:
+            raise DamagedError(
+                f"checkpoint {name} is damaged ({found[0]})", place=str(self._folder / name), remedy=_REMEDY
+            )
+
+    def _filled(self, name: str, parts: Mapping[str, Part]) -> str | None:
+        try:
+            chunks = self._chunks(name)
+            for tensor, part in parts.items():
+                for path, chunk, rows in overlapping(chunks, tensor, part):
+                    read = read_rows(path, chunk)[rows.start - chunk.first : rows.stop - chunk.first]
+                    part.tensor[rows.start - part.first : rows.stop - part.first].copy_(read)
+        except (UserError, OSError, ValueError) as error:
+            return error.what if isinstance(error, UserError) else str(error)
+        return None
+
+    def _chunks(self, name: str) -> dict[Path, dict[str, Chunk]]:
+        """Read the indices of all ranks that wrote a checkpoint; only files that the marker lists count."""
+        folder = self._folder / name
+        listed = json.loads((folder / _MARKER).read_bytes())["files"]
+        found = {}
+        for file in sorted(listed):
+            if _INDEX.fullmatch(file):
+                tensors = json.loads((folder / file).read_bytes())
+                path = folder / file.replace(".json", ".safetensors")
+                found[path] = {tensor: Chunk.parse(value) for tensor, value in tensors.items()}
+        return found
 
     def clear(self) -> None:
         """Remove all checkpoints."""
@@ -196,54 +249,67 @@ class Checkpoints:
 
     def _prune(self) -> None:
         committed = [name for name in self._names() if (self._folder / name / _MARKER).is_file()]
-        for name in committed[: -self._keep]:
-            _remove(self._folder / name)
+        kept = set(committed[-self._keep :])
+        if self._back is not None:
+            # The newest that is old enough to go back to, and those that will be it later.
+            back = self._until(_step(committed[-1]) - self._back)
+            kept |= {name for name in committed if back is None or _step(name) >= _step(back)}
+        for name in committed:
+            if name not in kept and (self._every is None or _step(name) % self._every):
+                _remove(self._folder / name)
+
+    def _until(self, step: int) -> str | None:
+        """Return the newest committed checkpoint that is not after a step."""
+        names = [name for name in self._names() if _step(name) <= step]
+        return next((name for name in reversed(names) if (self._folder / name / _MARKER).is_file()), None)
+
+    def back_from(self, step: int, steps: int) -> str | None:
+        """Return the newest checkpoint at least ``steps`` before ``step``; if there is none, the newest before it."""
+        return self._until(step - steps) or self._until(step)
+
+    def forget_after(self, step: int) -> None:
+        """Remove the checkpoints of later steps; one rank calls it."""
+        for name in self._names():
+            if _step(name) > step:
+                _remove(self._folder / name)
+
+
+def _copied(part: Part) -> Part:
+    copy = torch.empty(part.tensor.shape, dtype=part.tensor.dtype, pin_memory=part.tensor.is_cuda)
+    copy.copy_(part.tensor, non_blocking=True)
+    return Part(copy, part.shape, part.first)
+
+
+def _attempted(work: Callable[[], dict[str, Any]], folder: Path) -> dict[str, Any]:
+    try:
+        return work()
+    except OSError as error:
+        what = f"a checkpoint could not be written: {error.strerror or error}"
+        raise UserError(what, place=str(folder), remedy="Free some space or allow writing, and resume") from error
+
+
+def _emptied(folder: Path) -> dict[str, Any]:
+    _remove(folder)
+    folder.mkdir(parents=True)
+    return {}
+
+
+def _written(folder: Path, stem: str, parts: Mapping[str, Part]) -> dict[str, Any]:
+    """Write a rank's file and its index, and return their entries in the marker."""
+    data, index = folder / f"{stem}.safetensors", folder / f"{stem}.json"
+    Store(folder).write_json(index.name, write_tensors(data, parts))
+    return {index.name: _entry(index), data.name: {"size": data.stat().st_size}}
+
+
+def _entry(path: Path) -> dict[str, Any]:
+    return dict(zip(("sha256", "size"), hash_file(path), strict=True))
+
+
+def _step(name: str) -> int:
+    return int(name.removeprefix("step-"))
 
 
 def _remove(folder: Path) -> None:
     """Remove a checkpoint, its marker first: a kill midway must not leave a marked folder with files missing."""
     (folder / _MARKER).unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=not folder.exists())
-
-
-class _IndexUnpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        if name not in _INDEX_CLASSES.get(module, ()):
-            raise IncompleteError(
-                f"the checkpoint's index names {module}.{name}, which is not a class of an index",
-                remedy="Do not resume from it: it was tampered with, or written by another version of torch",
-            )
-        return super().find_class(module, name)
-
-
-class _Reader(FileSystemReader):
-    """Reads a checkpoint without passing its index to the general unpickler.
-
-    The index is read on construction: the loader would wrap an error, and look for another index.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        place = str(folder / _INDEX)
-        with (folder / _INDEX).open("rb") as file:
-            try:
-                index = _IndexUnpickler(file).load()
-            except IncompleteError as error:
-                raise IncompleteError(error.what, place=place, remedy=error.remedy) from None
-            except (pickle.UnpicklingError, EOFError, ValueError, AttributeError, ImportError, IndexError) as error:
-                raise IncompleteError(
-                    f"the checkpoint's index cannot be read: {error}", place=place, remedy=_REMEDY
-                ) from None
-        if not isinstance(index, Metadata):
-            raise IncompleteError("the checkpoint's index is not an index", place=place, remedy=_REMEDY)
-        for info in cast(dict[Any, Any], index.storage_data).values():
-            if Path(info.relative_path).name != info.relative_path:
-                raise IncompleteError("the checkpoint's index leads out of its folder", place=place, remedy=_REMEDY)
-        if index.storage_meta is None:
-            index.storage_meta = StorageMeta()
-        index.storage_meta.load_id = self.load_id
-        self._index = index
-
-    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        """Return the index."""
-        return self._index

@@ -25,14 +25,14 @@ def from_first(work: Callable[[], T]) -> T:
     return result
 
 
-def on_each(work: Callable[[], T]) -> list[T]:
-    """Call ``work`` on every rank and return all results, by rank, on every rank.
+def on_each(work: Callable[[], T], group: dist.ProcessGroup | None = None) -> list[T]:
+    """Call ``work`` on every rank and return all results, by rank, on every rank; ``group`` holds all ranks.
 
     Raises:
         UserError: on every rank, the one from the first rank on which ``work`` raised it.
     """
     gathered: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(gathered, _attempt(work))
+    dist.all_gather_object(gathered, _attempt(work), group=group)
     return _results(gathered)
 
 

@@ -39,7 +39,7 @@ def train(
     """Train on a finished run's shards, resuming from the last checkpoint.
 
     Writes train-log.jsonl (losses per step and domain), checkpoints/ and, at the end, weights/ into DIR. Ctrl-C stops
-    it after the current step, with a checkpoint.
+    it after the next step, with a checkpoint.
 
     A branch goes its own way from a checkpoint on: phases still ahead may change, end, or be added. It has its own log,
     checkpoints and weights, in DIR/branches/NAME.

@@ -11,7 +11,7 @@ from typing import Any, Final
 from shards.errors import UserError
 from shards.finished import SCHEDULE_FILE, TRAINING_FILE, require_finished
 from shards.manifest import digest_of
-from shards.memory import rank_bytes
+from shards.rank_memory import optimizer_bytes, rank_bytes
 from shards.reader import ShardSet
 from shards.schedule.schedule import Schedule
 from shards.store import Store
@@ -24,10 +24,18 @@ _FINISHED: Final = "finished.json"
 _FREE: Final = frozenset(
     {
         "zero",
+        "shard_ranks",
+        "reduce_once",
         "attention",
         "steps_ahead",
+        "recompute",
+        "recompute_every",
         "checkpoint_every_steps",
         "keep_checkpoints",
+        "keep_every_steps",
+        "asynchronous_checkpoints",
+        "peak_flops",
+        "spike_rollback_steps",
         "evaluate_every_steps",
         "evaluate_tokens",
     }
@@ -175,9 +183,10 @@ class Job:
         Raises:
             UserError: if not, with both figures and what to change.
         """
-        # fp32 master and two moments per checkpoint, and one more checkpoint while the newest is written; fp32 weights.
+        # fp32 masters and the optimizer's state per checkpoint, and one more checkpoint while the newest is written.
         parameters = self.model.parameters(self.vocabulary)
-        needed = parameters * (12 * (self.training.keep_checkpoints + 1) + 4)
+        each = 4 * parameters + optimizer_bytes(self.model, self.training, self.vocabulary)
+        needed = each * (self.training.keep_checkpoints + 1) + 4 * parameters
         if needed > available:
             raise UserError(
                 f"checkpoints and weights need about {needed / 2**30:.2f} GiB of disk; "

@@ -1,4 +1,5 @@
-"""Final weights in the form that transformers reads: ``config.json`` and ``model.safetensors`` of ``LlamaForCausalLM``.
+"""Final weights in the form that transformers reads: ``config.json`` and ``model.safetensors`` of ``LlamaForCausalLM``
+(of ``Qwen3ForCausalLM`` with normalised queries and keys).
 
 The safetensors layout (a length, a JSON header, raw bytes) is written here: that takes little code and no further
 package, and loading the weights unpickles nothing.
@@ -7,15 +8,16 @@ package, and loading the weights unpickles nothing.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import torch
 from torch import Tensor
 
 from shards.schedule import schedule
 from shards.store import Store
 from shards.training import ModelSettings
-from trainer.sharding import Sharding, distributed
 
 _OUTER: Final = {
     "embedding.weight": "model.embed_tokens.weight",
@@ -28,6 +30,8 @@ _INNER: Final = {
     "attention.key": "self_attn.k_proj",
     "attention.value": "self_attn.v_proj",
     "attention.output": "self_attn.o_proj",
+    "attention.query_norm": "self_attn.q_norm",
+    "attention.key_norm": "self_attn.k_norm",
     "feed_forward_norm": "post_attention_layernorm",
     "feed_forward.gate": "mlp.gate_proj",
     "feed_forward.up": "mlp.up_proj",
@@ -53,9 +57,13 @@ def transformers_config(
     elif rope.kind == "yarn":
         original = rope.original_context_tokens
         parameters |= {"rope_type": "yarn", "factor": rope.factor, "original_max_position_embeddings": original}
+    # Llama with normalised queries and keys is Qwen 3.
+    kind = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
+    if model.qk_norm:
+        kind = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"}
     return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
+        **kind,
+        "head_dim": model.head_width,
         "vocab_size": vocabulary,
         "hidden_size": model.width,
         "intermediate_size": model.hidden_width,
@@ -75,16 +83,24 @@ def transformers_config(
     }
 
 
-def export(sharding: Sharding, config: dict[str, Any], folder: Path, *, writes: bool) -> None:
-    """Write the fp32 masters. All ranks call this, because each parameter is gathered; one of them ``writes``.
+def export(
+    shapes: Mapping[str, torch.Size],
+    weights: Iterable[Tensor],
+    config: dict[str, Any],
+    folder: Path,
+    *,
+    writes: bool,
+) -> None:
+    """Write weights, fp32 and in the order of ``shapes``.
 
-    The folder is complete once :meth:`trainer.config.Job.mark_finished` has written its marker afterwards.
+    All ranks call this, because each of the ``weights`` is gathered when it is asked for; one of them ``writes``. The
+    folder is complete once :meth:`trainer.config.Job.mark_finished` has written its marker afterwards.
     """
     if writes:
         folder.mkdir(parents=True, exist_ok=True)
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     offset = 0
-    for name, shape in sharding.shapes.items():
+    for name, shape in shapes.items():
         size = shape.numel() * 4
         header[transformers_name(name)] = {
             "dtype": "F32",
@@ -98,8 +114,7 @@ def export(sharding: Sharding, config: dict[str, Any], folder: Path, *, writes: 
     file = path.open("wb") if writes else None
     if file is not None:
         file.write(len(text).to_bytes(8, "little") + text)
-    for name, master in sharding.masters.items():
-        whole: Tensor = distributed(sharding, name, master).full_tensor()
+    for whole in weights:
         if file is not None:
             file.write(whole.contiguous().cpu().numpy().tobytes())
     if file is not None:

@@ -1,41 +1,44 @@
-"""The training loop: from a point of the schedule to an update, with log, held-out losses and checkpoints."""
+"""The training loop: from a point of the schedule to an update, with log, held-out losses and checkpoints.
+
+It talks to an engine and knows nothing of ranks or stages. What a step turned out to be is read while the next one
+is already queued, so that the loop never keeps the device waiting; its line of the log is written then.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from shards.errors import UserError
 from shards.reader import ShardSet
-from shards.schedule.schedule import Intervention, Point, Schedule
+from shards.schedule.schedule import Intervention, Point
 from shards.training import Bf16
-from trainer.attention import choose_backend
-from trainer.batch import Batch
+from trainer.batch import Batch, StepPlan
 from trainer.bf16 import Bf16Choice, choose_bf16
-from trainer.checkpoint import Checkpoints, Found, Progress
+from trainer.blame import content_digest
+from trainer.checkpoint import Checkpoints, DamagedError, Found
 from trainer.collectives import any_asks, from_first
 from trainer.config import Job
+from trainer.engine import DataParallelEngine, Update
 from trainer.evaluate import HeldOut
-from trainer.micro_batch import Losses, Tally, filled, losses_of, mean_loss, most_per_rank, pinned, target_count
-from trainer.optimizer import ShardedAdamW
+from trainer.later import Later
+from trainer.lines import first_loss_note, model_flops_utilisation, skipped_line, table, timing_line, train_line
+from trainer.micro_batch import Losses, filled, mean_loss, most_per_rank, pinned
 from trainer.pace import Pace
 from trainer.padding import mostly_padding
+from trainer.progress import Progress
 from trainer.report import Log, Screen
+from trainer.resume import checked_progress, fitted_schedule
 from trainer.rope import rope_of
-from trainer.sharding import distributed, is_replicated, shard
+from trainer.spikes import Spikes, intervention, steps_to_keep
 from trainer.steps_ahead import StepsAhead
-from trainer.stream import Stream, fit
-
-# The loss of an untrained model is near ln(vocabulary). One further away than this, in nats, has a cause worth finding.
-_FIRST_LOSS_TOLERANCE = 0.5
+from trainer.stream import Stream
 
 
 class DivergedError(RuntimeError):
@@ -49,6 +52,27 @@ class Outcome:
     step: int
     finished: bool
     interrupted: bool = False
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """A step that has been queued, and whose results are not read yet."""
+
+    point: Point
+    plan: StepPlan
+    losses: Later[Losses]
+    update: Later[Update]
+    seconds: float
+    """What queueing it took; on a CPU that is all of the step."""
+
+
+@dataclass(frozen=True)
+class _Outputs:
+    """Where a run reports to; the logs are None on all ranks but the first."""
+
+    log: Log | None
+    timings: Log | None
+    pace: Pace
 
 
 class Trainer:
@@ -68,39 +92,58 @@ class Trainer:
                 mode of bf16.
         """
         self._job, self._clock = job, clock
-        self._rank, self._ranks = dist.get_rank(), dist.get_world_size()
         self._device = torch.device(mesh.device_type)
-        self._backend = choose_backend(job.training.attention, self._device)
         self._shards = ShardSet.open(job.folder / "shards")
-        self._checkpoints = Checkpoints(job.checkpoints_path, job.training.keep_checkpoints)
-        found = from_first(lambda: self._find(fresh))
-        progress = None if found.name is None else self._progress(found.name)
-        self._schedule = self._fitted(progress)
-        self.screen = Screen(self._rank == 0, self._schedule.steps)
-        self.bf16 = self._choose_bf16(progress)
-        emulates = self.bf16_mode == "emulated"
-        self.sharding = shard(job.model, job.training, job.vocabulary, mesh, emulate_bf16=emulates)
-        sharers = None if is_replicated(self.sharding) else mesh.get_group()
-        self.optimizer = ShardedAdamW(self.sharding.masters, job.training, sharers)
-        self._held_out = HeldOut(self._shards, job.training.evaluate_tokens, self._rank, self._ranks, self._device)
+        self._checkpoints = Checkpoints(
+            job.checkpoints_path,
+            job.training.keep_checkpoints,
+            keep_every_steps=job.training.keep_every_steps,
+            keep_back_steps=steps_to_keep(job.training),
+            asynchronous=job.training.asynchronous_checkpoints,
+        )
+        self._first = dist.get_rank() == 0
         self.interventions: tuple[Intervention, ...] = ()
         self.step = self._saved_step = 0
-        for note in found.notes:
-            self.screen.say(f"warning: {note}")
-        if found.name is not None and progress is not None:
-            self._load(found.name, progress)
-        state = None if progress is None else progress.stream
-        seed, window = job.training.seed, job.training.window_shards
-        self._stream = Stream(
-            self._shards,
-            self._schedule,
-            seed,
-            window_shards=window,
-            state=state,
-            keep=job.stream_states_path,
-            writes=self._rank == 0,
+        self._sent: _Sent | None = None
+        self._stops, self._spikes = False, Spikes()
+        notes: list[str] = []
+        damaged: list[str] = []
+        while not self._starts(mesh, fresh, notes, damaged):
+            fresh = False
+        ranks = self.engine.data_rank, self.engine.data_ranks
+        self._held_out = HeldOut(self._shards, job.training.evaluate_tokens, *ranks, self._device)
+
+    def _starts(self, mesh: DeviceMesh, fresh: bool, notes: list[str], damaged: list[str]) -> bool:
+        """Build everything from the newest checkpoint that is not ``damaged``; return False if that one is, too."""
+        job = self._job
+        found = from_first(lambda: self._find(fresh, damaged))
+        progress = None if found.name is None else checked_progress(job, self._checkpoints, found.name)
+        self._schedule = fitted_schedule(job, self._shards, progress)
+        self.screen = Screen(self._first, self._schedule.steps)
+        self.bf16 = self._choose_bf16(progress)
+        self.engine = DataParallelEngine(
+            job.model,
+            job.training,
+            job.vocabulary,
+            self._schedule.domains,
+            mesh,
+            emulate_bf16=self.bf16_mode == "emulated",
         )
-        self._steps = StepsAhead(self._stream, self._read, job.training.steps_ahead)
+        notes += [note for note in found.notes if note not in notes]
+        if progress is None:
+            self._open_stream(None)
+        else:
+            try:
+                self._take(progress)
+            except DamagedError as error:
+                notes.append(f"{error.what}: skipped")
+                damaged.append(progress.name)
+                return False
+        for note in notes:
+            self.screen.say(f"warning: {note}")
+        if progress is not None:
+            self.screen.say(f"resuming from checkpoint {progress.name}")
+        return True
 
     @property
     def bf16_mode(self) -> Bf16 | None:
@@ -112,24 +155,12 @@ class Trainer:
         """True after the last step of the schedule."""
         return self.step == self._schedule.steps
 
-    def _find(self, fresh: bool) -> Found:
+    def _find(self, fresh: bool, damaged: list[str]) -> Found:
         """Look for a checkpoint. Only one rank does: two that look at different moments could find different ones."""
         if fresh:
             self._checkpoints.clear()
             self._job.remove_weights()
-        return self._checkpoints.find()
-
-    def _progress(self, name: str) -> Progress:
-        """Read the progress of a checkpoint, and check that it belongs to this training."""
-        progress, identity = self._checkpoints.progress(name), self._job.identity
-        names = sorted({*identity, *progress.identity})
-        if changed := [key for key in names if progress.identity.get(key) != identity.get(key)]:
-            raise UserError(
-                f"checkpoint {name} belongs to another training: {', '.join(changed)} changed since then",
-                place=str(self._job.checkpoints_path),
-                remedy=f"Start again with 'headrace train {self._job.folder} --fresh', or restore what changed",
-            )
-        return progress
+        return self._checkpoints.find(damaged)
 
     def _choose_bf16(self, progress: Progress | None) -> Bf16Choice | None:
         """Choose how bf16 products are computed, on one rank for all; None for fp32."""
@@ -139,39 +170,52 @@ class Trainer:
         folder = str(self._job.folder)
         return from_first(lambda: choose_bf16(training.bf16, recorded, self._device, folder))
 
-    def _fitted(self, progress: Progress | None) -> Schedule:
-        """Return the schedule at its true length, which is counted once, on one rank, and kept in checkpoints."""
-        schedule = self._job.schedule
-        if schedule.exact_epochs is None or schedule.fitted:
-            return schedule
-        steps = None if progress is None else progress.last_phase_steps
-        if steps is None:
-            seed, window, keep = self._job.training.seed, self._job.training.window_shards, self._job.fitted_path
-            counted = from_first(lambda: fit(self._shards, schedule, seed, window_shards=window, keep=keep))
-            steps = counted.phases[-1].steps
-        return schedule.with_last_phase(steps)
+    def _open_stream(self, state: Mapping[str, Any] | None) -> None:
+        """Serve steps from a state of the stream on, or from the first."""
+        training = self._job.training
+        self._stream = Stream(
+            self._shards,
+            self._schedule,
+            training.seed,
+            window_shards=training.window_shards,
+            state=state,
+            keep=self._job.stream_states_path,
+            writes=self._first,
+        )
+        self._steps = StepsAhead(self._stream, self._read, training.steps_ahead)
 
-    def _load(self, name: str, progress: Progress) -> None:
-        """Load masters, moments and interventions from a checkpoint."""
-        self._checkpoints.load(name, self._tensors())
-        self.sharding.publish()
-        self.optimizer.set_steps(progress.updates)
+    def _read(self, stream: Stream, step: int) -> list[Batch]:
+        """Read this rank's micro-batches of a step; called in a thread of its own."""
+        rows = self._job.training.rows_per_micro_batch(self._schedule.at_step(step).context_tokens)
+        parts = stream.rows_for(step, rows, self.engine.data_rank, self.engine.data_ranks)
+        batches = [stream.batch(step, part) for part in parts]
+        return [pinned(batch) for batch in batches] if self._device.type == "cuda" else batches
+
+    def resume(self, progress: Progress) -> None:
+        """Continue from a checkpoint in the middle of a run; steps after it are forgotten.
+
+        Raises:
+            DamagedError: if its tensors are not what was written.
+        """
+        self._checkpoints.wait()
+        self._steps.close()
+        self._take(progress)
+        self.screen.say(f"resuming from checkpoint {progress.name}")
+
+    def _take(self, progress: Progress) -> None:
+        self._sent = None
+        self._checkpoints.load(progress.name, self.engine.state())
+        self.engine.loaded(progress.updates)
         self.interventions = tuple(Intervention.model_validate(change) for change in progress.interventions)
+        self._spikes = Spikes.parse(progress.spikes)
+        self._open_stream(progress.stream)
         self.step = self._saved_step = progress.step
-        self.screen.say(f"resuming from checkpoint {name}")
-
-    def _tensors(self) -> dict[str, Tensor]:
-        masters = self.sharding.masters
-        named: dict[str, Tensor] = {f"model.{n}": distributed(self.sharding, n, m) for n, m in masters.items()}
-        for name, first, second in self.optimizer.moments():
-            named[f"optimizer.first_moment.{name}"] = distributed(self.sharding, name, first)
-            named[f"optimizer.second_moment.{name}"] = distributed(self.sharding, name, second)
-        return named
 
     def run(self, stop_after_steps: int | None = None, stop: Callable[[], bool] = lambda: False) -> Outcome:
         """Train to the end of the schedule, or for ``stop_after_steps`` more steps, and save a checkpoint at the end.
 
-        ``stop`` is called before each step; if it returns True on any rank, all ranks stop there.
+        ``stop`` is called before each step. What it says travels with the results of the step, so if it returns True
+        on any rank, all ranks stop after the step that follows.
 
         Raises:
             DivergedError: if a gradient is not finite.
@@ -179,22 +223,28 @@ class Trainer:
         end = self._schedule.steps
         if stop_after_steps is not None:
             end = min(end, self.step + stop_after_steps)
-        writes, interrupted = self._rank == 0 and self.step < end, False
+        writes, self._stops = self._first and self.step < end, any_asks(stop())
         with ExitStack() as stack:
             log = stack.enter_context(Log(self._job.log_path, self.step)) if writes else None
             timings = stack.enter_context(Log(self._job.timings_path, self.step)) if writes else None
-            stack.enter_context(self._steps)
+            # Going back to an earlier step opens another one.
+            stack.callback(lambda: self._steps.close())
             stack.enter_context(self.screen.progress(self.step, end))
             if self.step == 0:
                 self._warn_of_padding()
                 if log is not None:
                     log.write(self._start())
-            pace = Pace(self._schedule.tokens_before(end), self._clock)
-            while self.step < end and not (interrupted := any_asks(stop())):
-                self._advance(log, timings, pace)
+            outputs = _Outputs(log, timings, Pace(self._schedule.tokens_before(end), self._clock))
+            while True:
+                while self.step < end and not self._stops:
+                    self._advance(outputs, stop())
+                # What the last step reveals may lead back.
+                if not self._settle(outputs):
+                    break
         if self.step != self._saved_step:
             self._save()
-        return Outcome(self.step, self.finished, interrupted)
+        self._checkpoints.wait()
+        return Outcome(self.step, self.finished, self._stops and self.step < end)
 
     def _warn_of_padding(self) -> None:
         training = self._job.training
@@ -205,88 +255,125 @@ class Trainer:
         """Return the first line of the log: what comparable trainings must share in addition to their settings."""
         return {"kind": "start", "step": 0, "precision": self._job.training.precision, "bf16": self.bf16_mode}
 
-    def _advance(self, log: Log | None, timings: Log | None, pace: Pace) -> None:
-        """Do one step, with its log lines, evaluation and checkpoint."""
-        begun = self._clock()
+    def _advance(self, outputs: _Outputs, asks: bool) -> None:
+        """Queue one step, report the one before, and evaluate and save where it is due."""
         point = self._schedule.at_step(self.step, self.interventions)
-        line = self._skip(point) if point.skipped else self._train(point)
+        sent = None if point.skipped else self._send(point, asks)
+        if self._settle(outputs):
+            return  # to an earlier step: what has just been queued is forgotten
         self.step += 1
-        seconds = self._clock() - begun
-        speed = point.batch_tokens / seconds if seconds > 0 else math.inf
-        if log is not None and timings is not None:
-            log.write(line)
-            timings.write({"step": self.step, "seconds": round(seconds, 6), "tokens_per_second": round(speed, 1)})
-        if not point.skipped:
-            pace.note(point.tokens + point.batch_tokens)
-            self.screen.step(line, speed, pace.seconds_left)
+        if sent is None:
+            if outputs.log is not None:
+                outputs.log.write(skipped_line(point))
+        else:
+            self._sent = sent
         if self._is_evaluation_due(point):
+            if self._settle(outputs):
+                return
             losses = self._evaluate(point)
             self.screen.losses(f"held-out loss after step {self.step} ({point.name})", losses)
-            if log is not None:
-                log.write({"kind": "held_out", "step": self.step, "phase": point.name, "domains": _table(losses)})
-        if self.step % self._job.training.checkpoint_every_steps == 0:
+            if outputs.log is not None:
+                line = {"kind": "held_out", "step": self.step, "phase": point.name, "domains": table(losses)}
+                outputs.log.write(line)
+        if self.step % self._job.training.checkpoint_every_steps == 0 and not self._settle(outputs):
             self._save()
 
-    def _train(self, point: Point) -> dict[str, Any]:
-        """Train on the batch of one step and return its line of the log."""
-        rows = self._job.training.rows_per_micro_batch(point.context_tokens)
-        most = most_per_rank(point.rows, rows, self._ranks)
+    def _send(self, point: Point, asks: bool) -> _Sent:
+        """Queue the computations of one step."""
+        begun = self._clock()
+        rows, ranks = self._job.training.rows_per_micro_batch(point.context_tokens), self.engine.data_ranks
+        most = most_per_rank(point.rows, rows, ranks)
         taken = self._steps.take(point.step)
         batches = filled(taken.batches, most, point.context_tokens)
-        # Counted over all ranks before any backward pass, so that no gradient depends on which rank has which rows.
-        count = max(1, target_count(batches, self._device))
-        rope = rope_of(point.rope, self._job.model.head_width)
-        tally = Tally(self._schedule.domains, self._device)
-        for number, batch in enumerate(batches):
-            self.sharding.begin(last=number == most - 1)
-            losses = losses_of(self.sharding.model, batch, rope, self._backend, self._device)
-            (losses.sum() / count).backward()  # type: ignore[no-untyped-call]
-            tally.add(batch, losses)
-        by_domain = tally.reduce()
-        norm = self.optimizer.step(self.sharding.gradients(), point.learning_rate)
-        self.sharding.publish()
-        if not math.isfinite(norm):
+        # Known before any backward pass, so that no gradient depends on which rank has which rows.
+        count = max(1, taken.plan.targets)
+        losses = self.engine.accumulate(batches, count, rope_of(point.rope, self._job.model.head_width))
+        update = self.engine.step(point.learning_rate, asks=asks)
+        return _Sent(point, taken.plan, losses, update, self._clock() - begun)
+
+    def _settle(self, outputs: _Outputs) -> bool:
+        """Read the results of the step that was queued last, if they are still to be read, and report them.
+
+        Returns:
+            True if they made the run go back to an earlier step.
+        """
+        if self._sent is None:
+            return False
+        sent, self._sent = self._sent, None
+        begun = self._clock()
+        losses, update, point = sent.losses.get(), sent.update.get(), sent.point
+        # Queueing and waiting: what lies between belongs to the next step.
+        seconds = sent.seconds + self._clock() - begun
+        self._stops = self._stops or update.asks
+        heals = self._job.training.on_spike != "stop"
+        if not (heals or math.isfinite(update.norm)):
             raise DivergedError(
-                f"step {point.step + 1}: the gradient's norm is {norm}; losses by domain: {_table(by_domain)}. "
+                f"step {point.step + 1}: the gradient's norm is {update.norm}; losses by domain: {table(losses)}. "
                 "Lower the learning rate in the recipe's schedule"
             )
         if point.step == 0:
-            self._report_first_loss(mean_loss(by_domain))
-        return {
-            "kind": "train",
-            "step": point.step + 1,
-            "tokens": point.tokens + point.batch_tokens,
-            "phase": point.name,
-            "context_tokens": point.context_tokens,
-            "learning_rate": point.learning_rate,
-            "loss": mean_loss(by_domain),
-            "gradient_norm": norm,
-            "padding": taken.plan.padding,
-            "cut_documents": taken.plan.cut_documents,
-            "domains": _table(by_domain),
-        }
+            self.screen.say(first_loss_note(mean_loss(losses), self._job.vocabulary))
+        line, step = train_line(point, sent.plan, losses, update), point.step + 1
+        speed = point.batch_tokens / seconds if seconds > 0 else math.inf
+        if outputs.log is not None and outputs.timings is not None:
+            outputs.log.write(line)
+            outputs.timings.write(timing_line(step, seconds, speed, self._utilisation(point, speed)))
+        outputs.pace.note(point.tokens + point.batch_tokens)
+        self.screen.step(line, speed, outputs.pace.seconds_left)
+        if not heals:
+            return False
+        lasts = self._spikes.note(point.step, point.phase, line["loss"], update.norm, self._job.training)
+        if lasts:
+            self._heal(outputs, point.step)
+        return lasts
 
-    def _read(self, stream: Stream, step: int) -> list[Batch]:
-        """Read this rank's micro-batches of a step; called in a thread of its own."""
-        rows = self._job.training.rows_per_micro_batch(self._schedule.at_step(step).context_tokens)
-        batches = [stream.batch(step, part) for part in stream.rows_for(step, rows, self._rank, self._ranks)]
-        return [pinned(batch) for batch in batches] if self._device.type == "cuda" else batches
+    def _utilisation(self, point: Point, speed: float) -> float | None:
+        """Return the MFU at a speed in tokens a second; None if the peak is unknown."""
+        peak = self._job.training.peak_flops
+        if peak is None:
+            return None
+        size = self._job.model, self._job.vocabulary, point.context_tokens
+        return model_flops_utilisation(*size, speed, peak, self.engine.data_ranks)
 
-    def _skip(self, point: Point) -> dict[str, Any]:
-        tokens = point.tokens + point.batch_tokens
-        return {"kind": "skipped", "step": point.step + 1, "tokens": tokens, "phase": point.name}
+    def _heal(self, outputs: _Outputs, last: int) -> None:
+        """Go back to before a spike, whose newest step is ``last``, and change what led to it.
 
-    def _report_first_loss(self, loss: float) -> None:
-        expected = math.log(self._job.vocabulary)
-        if abs(loss - expected) <= _FIRST_LOSS_TOLERANCE:
-            self.screen.say(
-                f"first loss {loss:.4f}, near ln(vocabulary) = {expected:.4f}, as expected of an untrained model"
+        Raises:
+            DivergedError: if that was done often enough, or there is no checkpoint from before the spike.
+        """
+        training, spikes = self._job.training, self._spikes
+        if spikes.healed >= training.max_spikes:
+            raise DivergedError(
+                f"step {last + 1}: another spike after {spikes.healed} that were healed (training.max_spikes). "
+                f"'headrace blame {self._job.folder} {last + 1}' names its documents"
             )
-        else:
-            self.screen.say(
-                f"warning: first loss {loss:.4f} is far from ln(vocabulary) = {expected:.4f}: "
-                "check model.init_std, and whether the tokens of the shards come from this vocabulary"
-            )
+        change = intervention(spikes, last, self._schedule.steps, training, "")
+        self._checkpoints.wait()
+        back = training.spike_rollback_steps
+        name = from_first(lambda: self._checkpoints.back_from(change.from_step, back))
+        if name is None:
+            raise DivergedError(f"{change.reason}: there is no checkpoint from before it; save more often")
+        self.resume(self._checkpoints.progress(name))
+        batches = ",".join(self._digests(change.from_step, last + 1))
+        change = intervention(spikes, last, self._schedule.steps, training, batches)
+        self._spikes.healed = spikes.healed + 1
+        self.interventions = (*self.interventions, change)
+        for log in (outputs.log, outputs.timings):
+            if log is not None:
+                log.rewind(self.step)
+        if outputs.log is not None:
+            outputs.log.write({"kind": "healed", "step": self.step, "change": change.model_dump(mode="json")})
+        self.screen.say(f"warning: {change.reason}; going back to step {self.step}: {change.kind}")
+        self._save()
+        self._checkpoints.wait()
+        if self._first:
+            self._checkpoints.forget_after(self.step)
+
+    def _digests(self, first: int, until: int) -> list[str]:
+        """Return the digests of the batches of some steps that are still ahead."""
+        found = [content_digest(self._stream.plan(step)) for step in range(first, until)]
+        self._stream.seek(self.step)
+        return found
 
     def _is_evaluation_due(self, point: Point) -> bool:
         if self._job.training.evaluate_tokens == 0:
@@ -298,24 +385,19 @@ class Trainer:
     def _evaluate(self, point: Point) -> Losses:
         rows = self._job.training.rows_per_micro_batch(point.context_tokens)
         rope = rope_of(point.rope, self._job.model.head_width)
-        losses = self._held_out(self.sharding.model, point.context_tokens, rows, rope, self._backend)
-        self.sharding.publish()
-        return losses
+        return self.engine.evaluate(self._held_out, point.context_tokens, rows, rope)
 
     def _save(self) -> None:
         progress = Progress(
             step=self.step,
             tokens=self._schedule.tokens_before(self.step),
-            updates=self.optimizer.steps,
+            updates=self.engine.updates,
             stream=self._steps.state(self.step),
             identity=self._job.identity,
             bf16=self.bf16_mode,
+            spikes=asdict(self._spikes),
             interventions=[change.model_dump(mode="json") for change in self.interventions],
             last_phase_steps=self._schedule.phases[-1].steps if self._schedule.fitted else None,
         )
-        self._checkpoints.save(progress, self._tensors())
+        self._checkpoints.save(progress, self.engine.state())
         self._saved_step = self.step
-
-
-def _table(losses: Losses) -> Mapping[str, Mapping[str, float | int]]:
-    return {domain: {"loss": loss, "targets": targets} for domain, (loss, targets) in losses.items()}

@@ -53,13 +53,6 @@ def pinned(batch: Batch, pin: Callable[[Tensor], Tensor] = Tensor.pin_memory) ->
     return Batch.with_segments(batch.plan, tokens, targets, document, positions)
 
 
-def target_count(batches: Sequence[Batch], device: torch.device) -> int:
-    """Return the number of targets in the micro-batches of all ranks together."""
-    count = torch.tensor([sum(int((batch.targets != IGNORE).sum()) for batch in batches)], device=device)
-    dist.all_reduce(count)
-    return int(count.item())
-
-
 def losses_of(model: nn.Module, batch: Batch, rope: Rope, backend: Backend, device: torch.device) -> Tensor:
     """Return the loss of each token, fp32 of shape (rows, context), 0 where the target is ignored."""
     layout = lay_out(torch.from_numpy(batch.document), backend, device)
@@ -76,24 +69,27 @@ class Tally:
 
     def __init__(self, domains: Sequence[str], device: torch.device) -> None:
         self._domains = tuple(domains)
-        self._sums = torch.zeros(2, len(self._domains), dtype=torch.float64, device=device)
+        self.sums = torch.zeros(2, len(self._domains), dtype=torch.float64, device=device)
+        """Losses and targets, each by domain, of this rank alone until they are reduced."""
 
     def add(self, batch: Batch, losses: Tensor) -> None:
         """Add the losses of a micro-batch, of shape (rows, context)."""
         counts = torch.from_numpy((batch.targets != IGNORE).sum(1))
         rows = torch.stack((losses.detach().double().sum(1), counts.to(losses.device).double()))
         # Rows without a domain are padding: they add zeros, so it does not matter to which domain.
-        self._sums.index_add_(1, torch.from_numpy(batch.domain.clip(min=0)).to(losses.device), rows)
+        self.sums.index_add_(1, torch.from_numpy(batch.domain.clip(min=0)).to(losses.device), rows)
 
     def reduce(self) -> Losses:
         """Return mean loss and number of targets over all ranks, for each domain that has targets."""
-        dist.all_reduce(self._sums)
-        sums, counts = self._sums.tolist()
-        return {
-            domain: (total / count, int(count))
-            for domain, total, count in zip(self._domains, sums, counts, strict=True)
-            if count
-        }
+        dist.all_reduce(self.sums)
+        return by_domain(self._domains, *self.sums.tolist())
+
+
+def by_domain(domains: Sequence[str], sums: Sequence[float], counts: Sequence[float]) -> Losses:
+    """Return mean loss and number of targets of each domain that has targets."""
+    return {
+        domain: (total / count, int(count)) for domain, total, count in zip(domains, sums, counts, strict=True) if count
+    }
 
 
 def mean_loss(by_domain: Losses) -> float:

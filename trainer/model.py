@@ -13,11 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from shards.memory import MAX_LOGITS
+from shards.rank_memory import MAX_LOGITS
 from shards.training import ModelSettings
 from trainer.attention import Layout, attend
 from trainer.batch import IGNORE
 from trainer.bf16 import Linear
+from trainer.recompute import Recomputation
 from trainer.rope import Rope, rotate
 
 
@@ -45,15 +46,26 @@ class Attention(nn.Module):
         self.key = Linear(settings.width, keys, emulate_bf16=emulate_bf16)
         self.value = Linear(settings.width, keys, emulate_bf16=emulate_bf16)
         self.output = Linear(queries, settings.width, emulate_bf16=emulate_bf16)
+        if settings.qk_norm:
+            self.query_norm = Norm(settings.head_width, settings.norm_epsilon)
+            self.key_norm = Norm(settings.head_width, settings.norm_epsilon)
+        self.qk_norm = settings.qk_norm
 
     def forward(self, states: Tensor, tables: tuple[Tensor, Tensor], layout: Layout) -> Tensor:
         """Attend; states and result have shape (rows, context, width)."""
-        query, key, value = (
-            project(states).unflatten(-1, (-1, self.head_width)) for project in (self.query, self.key, self.value)
-        )
+        query, key, value = self.heads_of(states)
         mixed = attend(rotate(query, tables), rotate(key, tables), value, layout, emulate_bf16=self.emulate_bf16)
         out: Tensor = self.output(mixed.flatten(-2))
         return out
+
+    def heads_of(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return query, key and value of each token, of shape (rows, context, heads, head_width), not rotated yet."""
+        query, key, value = (
+            project(states).unflatten(-1, (-1, self.head_width)) for project in (self.query, self.key, self.value)
+        )
+        if self.qk_norm:
+            query, key = self.query_norm(query), self.key_norm(key)
+        return query, key, value
 
 
 class FeedForward(nn.Module):
@@ -74,8 +86,9 @@ class FeedForward(nn.Module):
 class Block(nn.Module):
     """One decoder layer, with normalisation before each half."""
 
-    def __init__(self, settings: ModelSettings, *, emulate_bf16: bool) -> None:
+    def __init__(self, settings: ModelSettings, recomputation: Recomputation, *, emulate_bf16: bool) -> None:
         super().__init__()
+        self._recomputation = recomputation
         self.attention_norm = Norm(settings.width, settings.norm_epsilon)
         self.attention = Attention(settings, emulate_bf16=emulate_bf16)
         self.feed_forward_norm = Norm(settings.width, settings.norm_epsilon)
@@ -83,6 +96,9 @@ class Block(nn.Module):
 
     def forward(self, states: Tensor, tables: tuple[Tensor, Tensor], layout: Layout) -> Tensor:
         """Apply the layer; states and result have shape (rows, context, width)."""
+        return self._recomputation.block(self._apply_layer, states, tables, layout)
+
+    def _apply_layer(self, states: Tensor, tables: tuple[Tensor, Tensor], layout: Layout) -> Tensor:
         states = states + self.attention(self.attention_norm(states), tables, layout)
         out: Tensor = states + self.feed_forward(self.feed_forward_norm(states))
         return out
@@ -91,14 +107,26 @@ class Block(nn.Module):
 class Decoder(nn.Module):
     """The whole model. What changes with the schedule's phases is an argument of its forward, so it holds no state.
 
-    With ``emulate_bf16``, every product of bf16 tensors is computed in fp32 (``trainer.bf16``).
+    With ``emulate_bf16``, every product of bf16 tensors is computed in fp32 (``trainer.bf16``). ``recomputation`` says
+    what the backward pass computes again; nothing by default. ``z_loss`` draws the softmax's normaliser towards 1
+    (arXiv 2204.02311, section 5): it is part of the gradient, not of the losses that are told.
     """
 
-    def __init__(self, settings: ModelSettings, vocabulary: int, *, emulate_bf16: bool = False) -> None:
+    def __init__(
+        self,
+        settings: ModelSettings,
+        vocabulary: int,
+        *,
+        emulate_bf16: bool = False,
+        recomputation: Recomputation | None = None,
+        z_loss: float = 0.0,
+    ) -> None:
         super().__init__()
+        self._z_loss = z_loss
         self.settings, self.vocabulary = settings, vocabulary
         self.embedding = nn.Embedding(vocabulary, settings.width)
-        self.blocks = nn.ModuleList(Block(settings, emulate_bf16=emulate_bf16) for _ in range(settings.layers))
+        self._again = again = recomputation or Recomputation()
+        self.blocks = nn.ModuleList(Block(settings, again, emulate_bf16=emulate_bf16) for _ in range(settings.layers))
         self.norm = Norm(settings.width, settings.norm_epsilon)
         self.head = Linear(settings.width, vocabulary, emulate_bf16=emulate_bf16)
         if settings.tie_embeddings:
@@ -121,9 +149,7 @@ class Decoder(nn.Module):
             in nats, fp32 of shape (rows, context), 0 where ignored.
         """
         states, tables = self.embedding(tokens), rope.tables(positions)
-        for block in self.blocks:
-            states = block(states, tables, layout)
-        states = self.norm(states)
+        states = self.norm(self._again.segments(list(self.blocks), states, tables, layout))
         if targets is None:
             logits: Tensor = self.head(states)
             return logits
@@ -138,25 +164,27 @@ class Decoder(nn.Module):
         return torch.cat([checkpoint(self._piece_losses, s, t, use_reentrant=False) for s, t in pieces])
 
     def _piece_losses(self, states: Tensor, targets: Tensor) -> Tensor:
-        return F.cross_entropy(self.head(states).float(), targets, ignore_index=IGNORE, reduction="none")
+        logits = self.head(states).float()
+        losses = F.cross_entropy(logits, targets, ignore_index=IGNORE, reduction="none")
+        if self._z_loss and torch.is_grad_enabled():
+            penalty = self._z_loss * torch.where(targets == IGNORE, 0.0, logits.logsumexp(-1).square())
+            losses = losses + (penalty - penalty.detach())
+        return losses
 
 
 def initial_weight(name: str, shape: torch.Size, settings: ModelSettings, seed: int) -> Tensor:
     """Return the initial value of a parameter, in fp32: a function of name and seed, so it is the same on any ranks.
 
     Norms start at one, everything else is drawn from a normal distribution; as in GPT-2, matrices that write to the
-    residual stream are scaled down by the number of additions to it.
+    residual stream are scaled down by the number of additions to it: in the whole model, or with ``depth_init`` up to
+    their own block.
     """
     if len(shape) == 1:
         return torch.ones(shape)
     std = settings.init_std
     if name.endswith(("attention.output.weight", "feed_forward.down.weight")):
-        std /= math.sqrt(2 * settings.layers)
+        blocks = int(name.split(".")[1]) + 1 if settings.depth_init else settings.layers
+        std /= math.sqrt(2 * blocks)
     digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
     return torch.empty(shape).normal_(0.0, std, generator=generator)
-
-
-def decays(name: str) -> bool:
-    """Return whether weight decay applies: to the matrices of blocks and head, not to norms or embeddings."""
-    return "norm" not in name and not name.startswith("embedding")

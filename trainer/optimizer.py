@@ -1,79 +1,48 @@
-"""AdamW on the rows that a rank owns, with gradients clipped by their norm over all ranks."""
+"""The optimizer of a training, and the norm by which gradients are clipped on every mesh."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import torch
-import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from shards.training import TrainSettings
-from trainer.model import decays
+from trainer.optimizers.adafactor import Adafactor
+from trainer.optimizers.adamw import AdamW
+from trainer.optimizers.average import Averaged
+from trainer.optimizers.base import Masters, Optimizer
+from trainer.optimizers.lion import Lion
+from trainer.optimizers.muon import Muon
+from trainer.optimizers.sgd import SGD
+from trainer.optimizers.sm3 import SM3
+
+_KINDS: Final[Mapping[str, Callable[[Masters, TrainSettings, Callable[[str], bool]], Optimizer]]] = {
+    "adamw": AdamW,
+    "muon": Muon,
+    "adafactor": Adafactor,
+    "sgd": SGD,
+    "lion": Lion,
+    "sm3": SM3,
+}
 
 
-class ShardedAdamW:
-    """AdamW (arXiv 1711.05101) over fp32 masters, which it updates in place.
+def build_optimizer(masters: Masters, settings: TrainSettings) -> Optimizer:
+    """Return the optimizer that the settings ask for, over ``masters``, which it updates in place."""
+    optimizer = _KINDS[settings.optimizer](masters, settings, settings.decays)
+    return optimizer if settings.ema_decay is None else Averaged(optimizer, masters, settings.ema_decay)
 
-    The update is elementwise, so it needs no rows of other ranks; only the norm does.
-    """
 
-    def __init__(self, masters: Mapping[str, Tensor], settings: TrainSettings, group: dist.ProcessGroup | None) -> None:
-        """Take ``masters`` by name; ``group`` is the ranks that they are sharded over, None if each rank holds all."""
-        self._clip_norm, self._group = settings.clip_norm, group
-        # These share memory with the masters.
-        self._parameters = {name: nn.Parameter(master) for name, master in masters.items()}
-        self._moments = {name: (torch.zeros_like(m), torch.zeros_like(m)) for name, m in masters.items()}
-        groups = [
-            {"params": [p for n, p in self._parameters.items() if decays(n)], "weight_decay": settings.weight_decay},
-            {"params": [p for n, p in self._parameters.items() if not decays(n)], "weight_decay": 0.0},
-        ]
-        self._adam = torch.optim.AdamW(
-            [g for g in groups if g["params"]],
-            lr=0.0,
-            betas=(settings.beta1, settings.beta2),
-            eps=settings.epsilon,
-            fused=True,
-        )
-        self.set_steps(0)
+def squares(gradients: Mapping[str, Tensor]) -> Tensor:
+    """Return the sum of squares of a rank's rows of the gradient, float64 of shape (), without waiting for it."""
+    parts = [torch.linalg.vector_norm(g, dtype=torch.float64).square() for g in gradients.values() if g.numel()]
+    if not parts:
+        device = next(iter(gradients.values())).device
+        return torch.zeros((), dtype=torch.float64, device=device)
+    return torch.stack(parts).sum()
 
-    def set_steps(self, steps: int) -> None:
-        """Set how many updates the moments have seen, for their bias correction."""
-        self.steps = steps
-        for name, parameter in self._parameters.items():
-            first, second = self._moments[name]
-            count = torch.tensor(float(steps), device=parameter.device)
-            self._adam.state[parameter] = {"step": count, "exp_avg": first, "exp_avg_sq": second}
 
-    def moments(self) -> Iterator[tuple[str, Tensor, Tensor]]:
-        """Yield (name, first moment, second moment), fp32 of the masters' shapes; to load them, write in place."""
-        for name, (first, second) in self._moments.items():
-            yield name, first, second
-
-    def norm(self, gradients: Mapping[str, Tensor]) -> float:
-        """Return the L2 norm of the whole gradient over all ranks, summed in float64."""
-        squares = [torch.linalg.vector_norm(g, dtype=torch.float64).square() for g in gradients.values() if g.numel()]
-        total = torch.stack(squares).sum() if squares else torch.zeros((), dtype=torch.float64)
-        if self._group is not None:
-            dist.all_reduce(total, group=self._group)
-        return math.sqrt(total.item())
-
-    @torch.no_grad()
-    def step(self, gradients: Mapping[str, Tensor], learning_rate: float) -> float:
-        """Update the masters with ``gradients``, which may be modified, and return their norm before clipping.
-
-        If the norm is not finite, nothing is updated: the caller decides what to do.
-        """
-        norm = self.norm(gradients)
-        if not math.isfinite(norm):
-            return norm
-        scale = self._clip_norm / norm if norm > self._clip_norm else 1.0
-        for name, parameter in self._parameters.items():
-            parameter.grad = gradients[name].mul_(scale) if scale != 1.0 else gradients[name]
-        for group in self._adam.param_groups:
-            group["lr"] = learning_rate
-        self._adam.step()
-        self.steps += 1
-        self._adam.zero_grad(set_to_none=True)
-        return norm
+def clipping(norm: Tensor, clip_norm: float) -> Tensor:
+    """Return what gradients of a global ``norm`` are multiplied by, fp32 of shape (): exactly 1 within the limit."""
+    return (clip_norm / norm).clamp(max=1.0).to(torch.float32)

@@ -28,11 +28,21 @@ class Log:
     """
 
     def __init__(self, path: Path, step: int) -> None:
+        self._path = path
+        self._open(step)
+
+    def _open(self, step: int) -> None:
+        path = self._path
         kept = [line for line in _lines(path) if line["step"] <= step and step > 0]
         if path.exists() or kept:
             text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept)
             Store(path.parent).write_bytes(path.name, text.encode())
         self._file = path.open("a", encoding="utf-8")
+
+    def rewind(self, step: int) -> None:
+        """Drop the lines of later steps."""
+        self._file.close()
+        self._open(step)
 
     def write(self, line: Mapping[str, Any]) -> None:
         """Append a line."""

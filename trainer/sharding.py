@@ -3,7 +3,8 @@
 Masters, gradients and moments are always fp32; compute uses a copy in bf16 or fp32. Stage 0 is ``replicate``; stages 2
 and 3 are FSDP2, which keeps or drops the gathered copy between forward and backward. Stage 1 is :class:`SharedUpdate`:
 whole copies and gradients on every rank, each of which updates its share. At every stage a rank owns rows of each
-parameter (``Shard(0)``) or all of it, so a checkpoint loads at any other stage and number of ranks.
+parameter (``Shard(0)``) or all of it, so a checkpoint loads at any other stage and number of ranks. The stages divide
+the state along the axis ``shard`` of the mesh; along ``dp`` there are replicas of it.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distribute_tensor
 
+from shards.rank_memory import BUCKET_ELEMENTS
 from shards.training import ModelSettings, TrainSettings
+from trainer.mesh import DP, SHARD
 from trainer.model import Decoder, initial_weight
-
-# Elements per collective at stage 1: 64 MB of fp32 keep the link busy and the extra copy small.
-_BUCKET_ELEMENTS = 1 << 24
+from trainer.recompute import Recomputation
 
 
 class Sharding(Protocol):
@@ -31,7 +32,9 @@ class Sharding(Protocol):
 
     model: Decoder
     mesh: DeviceMesh
+    """The axis along which rows are divided, or at stage 0 replicated."""
     placements: tuple[Placement, ...]
+    """How, along this one axis."""
     shapes: dict[str, torch.Size]
     masters: dict[str, Tensor]
     """This rank's rows of each parameter, by name: fp32, updated in place."""
@@ -54,17 +57,25 @@ def shard(
     *,
     emulate_bf16: bool = False,
 ) -> Sharding:
-    """Build the model with initial values; only one parameter at a time is whole in memory (at stage 1, all are)."""
+    """Build the model with initial values; only one parameter at a time is whole in memory (at stage 1, all are).
+
+    Args:
+        settings: shape of the model.
+        training: its ZeRO stage, precision and seed.
+        vocabulary: size of the tokeniser's vocabulary.
+        mesh: the axes of ``trainer.mesh.named``.
+        emulate_bf16: see ``trainer.bf16``.
+    """
     with torch.device("meta"):
-        model = Decoder(settings, vocabulary, emulate_bf16=emulate_bf16)
-    if training.zero == 1:
+        again = Recomputation.of(training)
+        model = Decoder(settings, vocabulary, emulate_bf16=emulate_bf16, recomputation=again, z_loss=training.z_loss)
+    if training.stage == 1:
         return SharedUpdate(model, training, mesh)
     return Fsdp(model, training, mesh)
 
 
-def distributed(sharding: Sharding, name: str, local: Tensor) -> DTensor:
-    """Return a rank's rows of a tensor shaped like parameter ``name`` as part of the whole, sharing memory."""
-    shape = sharding.shapes[name]
+def distributed(sharding: Sharding, local: Tensor, shape: torch.Size) -> DTensor:
+    """Return a rank's rows of a tensor of ``shape``, owned as rows of the parameters are, as part of the whole."""
     stride = torch.empty(shape, device="meta").stride()
     return DTensor.from_local(local, sharding.mesh, sharding.placements, run_check=False, shape=shape, stride=stride)
 
@@ -82,19 +93,21 @@ class Fsdp:
 
     def __init__(self, model: Decoder, training: TrainSettings, mesh: DeviceMesh) -> None:
         """Take a model on the meta device."""
-        self.model, self.mesh, self._accumulates_whole = model, mesh, training.zero == 0
+        self.model, self._accumulates_whole = model, training.stage == 0 or training.reduce_once
+        self.mesh = mesh[DP if training.stage == 0 else SHARD]
         policy = MixedPrecisionPolicy(
             param_dtype=torch.bfloat16 if training.precision == "bf16" else None,
             reduce_dtype=torch.float32,
             cast_forward_inputs=False,  # rotary tables stay fp32
         )
         for part in (*self.model.blocks, self.model):
-            if training.zero == 0:
-                replicate(part, mesh=mesh, mp_policy=policy)
+            if training.stage == 0:
+                replicate(part, mesh=self.mesh, mp_policy=policy)
             else:
                 # The root's own parameters (embeddings) end the forward and begin the backward: keep them in between.
-                keep = training.zero == 2 or part is self.model
-                fully_shard(part, mesh=mesh, mp_policy=policy, reshard_after_forward=not keep)
+                keep = training.stage == 2 or part is self.model
+                axes = mesh if mesh.size(0) > 1 else self.mesh
+                fully_shard(part, mesh=axes, mp_policy=policy, reshard_after_forward=not keep)
         for module in self._units():
             # The loss is divided by the number of targets in the step: gradients are summed over ranks, not averaged.
             module.set_gradient_divide_factor(1.0)
@@ -102,18 +115,23 @@ class Fsdp:
         self.model.to_empty(device=mesh.device_type)
         self._parameters = {name: cast(DTensor, p) for name, p in self.model.named_parameters()}
         self.shapes = {name: p.shape for name, p in self._parameters.items()}
-        self.placements = next(iter(self._parameters.values())).placements
+        self.placements: tuple[Placement, ...] = (Replicate() if training.stage == 0 else Shard(0),)
         self.masters = {name: cast(DTensor, p.detach()).to_local() for name, p in self._parameters.items()}
         for name, master in self.masters.items():
-            master.copy_(_initial(name, self.shapes[name], mesh, self.placements, model.settings, training.seed))
+            master.copy_(_initial(name, self.shapes[name], self.mesh, self.placements, model.settings, training.seed))
 
     def _units(self) -> list[FSDPModule]:
         return [cast(FSDPModule, m) for m in self.model.modules() if isinstance(m, FSDPModule)]
 
     def begin(self, last: bool) -> None:
-        """Reduce once, at the end, at stage 0; every micro-batch at 2 and 3, where no rank may hold whole gradients."""
+        """Reduce once, at the end, at stage 0 and where it is asked for; else every micro-batch, as shares.
+
+        Whole copies then stay from one micro-batch to the next as well.
+        """
         if self._accumulates_whole:
-            cast(FSDPModule, self.model).set_requires_gradient_sync(last)
+            root = cast(FSDPModule, self.model)
+            root.set_requires_gradient_sync(last)
+            root.set_reshard_after_backward(last)
 
     def gradients(self) -> dict[str, Tensor]:
         """Return the gradients that FSDP reduced."""
@@ -132,9 +150,10 @@ class SharedUpdate:
 
     def __init__(self, model: Decoder, training: TrainSettings, mesh: DeviceMesh) -> None:
         """Take a model on the meta device."""
-        self.model, self.mesh = model, mesh
+        self.model, self.mesh = model, mesh[SHARD]
         self.placements: tuple[Placement, ...] = (Shard(0),)
-        self._group, self._ranks, self._rank = mesh.get_group(), mesh.size(), mesh.get_local_rank()
+        self._group, self._ranks = self.mesh.get_group(), self.mesh.size()
+        self._replicas = mesh.get_group(DP) if mesh.size(0) > 1 else None
         self.model.to(torch.bfloat16 if training.precision == "bf16" else torch.float32)
         self.model.to_empty(device=mesh.device_type)
         if model.settings.tie_embeddings:
@@ -142,7 +161,7 @@ class SharedUpdate:
         self._parameters = dict(self.model.named_parameters())
         self.shapes = {name: p.shape for name, p in self._parameters.items()}
         self.masters = {
-            name: _initial(name, shape, mesh, self.placements, model.settings, training.seed).clone()
+            name: _initial(name, shape, self.mesh, self.placements, model.settings, training.seed).clone()
             for name, shape in self.shapes.items()
         }
         self._sums: dict[str, Tensor] = {}
@@ -166,7 +185,7 @@ class SharedUpdate:
         for name, shape in self.shapes.items():
             bucket.append(name)
             elements += shape.numel()
-            if elements >= _BUCKET_ELEMENTS:
+            if elements >= BUCKET_ELEMENTS:
                 yield bucket
                 bucket, elements = [], 0
         if bucket:
@@ -196,6 +215,8 @@ class SharedUpdate:
             )
             share = whole.new_empty(whole.shape[1])
             dist.reduce_scatter_single(share, whole.flatten(), group=self._group)
+            if self._replicas is not None:
+                dist.all_reduce(share, group=self._replicas)
             shares |= self._cut(share, bucket)
         return shares
 
@@ -223,8 +244,3 @@ class SharedUpdate:
                 rows = parts[:, offset : offset + size].reshape(-1, *shape[1:])
                 self._parameters[name].copy_(rows[: shape[0]])
                 offset += size
-
-
-def is_replicated(sharding: Sharding) -> bool:
-    """Return whether every rank owns every parameter whole."""
-    return all(isinstance(placement, Replicate) for placement in sharding.placements)

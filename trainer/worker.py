@@ -1,7 +1,7 @@
 """One rank of a training, started by ``headrace train`` or by ``torchrun --nproc-per-node N -m trainer DIR``.
 
 Exit codes: 0 for success, 1 for a failure, 2 for a user error, which rank 0 prints, 3 if it cannot join the other
-ranks, 130 if a signal stopped it, after the current step and with a checkpoint.
+ranks, 130 if a signal stopped it, after the next step and with a checkpoint.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from trainer.config import Job
 from trainer.export import export, transformers_config
 from trainer.launch import INTERRUPTED, RENDEZVOUS_FAILED
 from trainer.loop import DivergedError, Trainer
+from trainer.stage import choose_stage, free_per_rank
 from trainer.stop import LAUNCHER, Stop
 
 
@@ -82,9 +83,13 @@ def train(job: Job, mesh: DeviceMesh, stop: Stop, *, fresh: bool = False, stop_a
     Returns:
         True if a signal stopped training before its end.
     """
-    trainer = Trainer(job, mesh, time.perf_counter, fresh=fresh)
-    parameters = job.model.parameters(job.vocabulary)
     ranks = mesh.size()
+    chosen = choose_stage(job, ranks, free_per_rank(torch.device(mesh.device_type)), mesh.device_type)
+    job = chosen.job
+    trainer = Trainer(job, mesh, time.perf_counter, fresh=fresh)
+    for line in chosen.lines:
+        trainer.screen.say(line)
+    parameters = job.model.parameters(job.vocabulary)
     each = job.training.bytes_per_parameter(ranks)
     trainer.screen.say(
         f"{parameters:,} parameters, {job.training.precision} with ZeRO {job.training.zero} on {ranks} rank(s): "
@@ -106,7 +111,7 @@ def train(job: Job, mesh: DeviceMesh, stop: Stop, *, fresh: bool = False, stop_a
     writes = mesh.get_rank() == 0
     if writes:
         job.remove_weights()
-    export(trainer.sharding, config, job.weights_path, writes=writes)
+    export(trainer.engine.shapes, trainer.engine.weights(), config, job.weights_path, writes=writes)
     if writes:
         job.mark_finished(outcome.step, trainer.bf16_mode)
     trainer.screen.say(f"finished: {outcome.step} steps; weights in {job.weights_path}")

@@ -20,7 +20,7 @@ from typing import Final
 from pipelines.plan import Plan
 from pipelines.recipe import Recipe
 from pipelines.workspace import Workspace
-from shards.memory import rank_bytes
+from shards.rank_memory import rank_bytes
 from shards.schema import MAX_BATCH_BYTES
 from shards.training import ModelSettings
 

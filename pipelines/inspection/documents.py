@@ -21,9 +21,8 @@ import pyarrow.compute as pc
 
 from pipelines.inspection.verdicts import verdicts
 from pipelines.passes.characters import edit_columns
-from pipelines.passes.keys import is_in
 from pipelines.run import Run
-from pipelines.tables import read_table
+from pipelines.tables import is_in, read_table
 from pipelines.view import documents, drop_files, edits_of, view_files
 from shards.errors import UserError
 from shards.reader import ShardSet

@@ -20,10 +20,9 @@ from pipelines.beam.work_list import Output, Unit
 from pipelines.chain import EXACT_DEDUP, EXACT_DUPLICATE, NEAR_DEDUP, NEAR_DUPLICATE
 from pipelines.late import score_columns
 from pipelines.passes import characters
-from pipelines.passes.keys import is_in
 from pipelines.passes.score_counts import count_scores
 from pipelines.planning.labels import Labelling
-from pipelines.tables import group_counts, publish_table, read_schema, read_table, shared_rows, shared_table
+from pipelines.tables import group_counts, is_in, publish_table, read_schema, read_table, shared_rows, shared_table
 from pipelines.workspace import Job
 from shards.store import Store
 from stages.base import Stage, link_of

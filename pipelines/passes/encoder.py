@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pipelines.beam.base import ALL, DriverPass, Inputs
 from pipelines.beam.child import CallError, Child, ChildDiedError
 from pipelines.beam.work_list import Output
-from pipelines.passes.keys import is_in
+from pipelines.tables import is_in
 from pipelines.view import ViewFiles, documents
 from pipelines.workspace import Job
 from shards.errors import UserError

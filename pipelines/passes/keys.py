@@ -14,7 +14,7 @@ from pipelines.beam.base import Inputs
 from pipelines.beam.dofn import Step
 from pipelines.beam.work_list import Output, Unit
 from pipelines.planning.labels import Labelling
-from pipelines.tables import read_table, structured
+from pipelines.tables import is_in, read_table, structured
 from pipelines.workspace import Job
 from shards.store import FileEntry, Store
 
@@ -131,11 +131,3 @@ def splits(inputs: Inputs, keys: Output, ranges: int) -> Iterator[Unit]:
 def merged(store: Store, entries: Iterable[FileEntry], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """Return tables of one kind, concatenated, as a structured array of ``dtype``."""
     return np.concatenate([np.empty(0, dtype), *(structured(read_table(store, entry), dtype) for entry in entries)])
-
-
-def is_in(ids: npt.NDArray[np.int64], ordered: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Return which of ``ids``, shape (n,), are in ``ordered``, a sorted array: by binary search, copying neither."""
-    if not len(ordered):
-        return np.zeros(len(ids), np.bool_)
-    place = np.minimum(np.searchsorted(ordered, ids), len(ordered) - 1)
-    return np.asarray(ordered[place] == ids)

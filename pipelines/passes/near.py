@@ -25,9 +25,10 @@ from pipelines.beam.base import ALL, BeamPass, Builder, DriverPass, Inputs, Unit
 from pipelines.beam.dofn import Step
 from pipelines.beam.work_list import Output, Unit
 from pipelines.capacity.estimate import RANGES_PER_PIPELINE
-from pipelines.passes.keys import KeysBySplit, alive_keys, is_in, merged, range_names, splits
+from pipelines.passes.keys import KeysBySplit, alive_keys, merged, range_names, splits
 from pipelines.planning.labels import Labelling
 from pipelines.tables import (
+    is_in,
     one_array,
     publish_table,
     read_batches,

@@ -26,10 +26,9 @@ from pipelines.beam.isolation import encode, isolate
 from pipelines.beam.units import UnitSink, UnitWriter, numbered
 from pipelines.beam.work_list import Output, Unit
 from pipelines.passes.grouping import Piece, group_splits
-from pipelines.passes.keys import is_in
 from pipelines.passes.tokenizer import encoder_of, tokenizer_use
 from pipelines.planning.labels import Labelling
-from pipelines.tables import one_array, read_table, shared_table
+from pipelines.tables import is_in, one_array, read_table, shared_table
 from pipelines.view import ViewFiles, documents
 from pipelines.workspace import Job
 from shards.catalog import CATALOG_NAME, INDEX_FOLDER, ShardEntry

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -86,8 +87,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory, mesh: DeviceMesh) -> dict[str
     return folders | {"bare": bare}
 
 
-def torchrun(*arguments: str) -> None:
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+def torchrun(*arguments: str, ranks: int = 2) -> None:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [*launcher, "-m", "tests.trainer.ranks", *arguments],
@@ -305,3 +306,52 @@ def test_training_holds_the_folder_against_curation_and_other_trainings(tmp_path
     assert list((folder / "checkpoints").glob("step-*/COMMITTED.json"))
     with locked(folder / LOCK_FILE, str(folder)):
         pass
+
+
+def test_a_training_goes_on_with_other_ranks_each_time(runs: dict[str, Path], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(runs["bare"], tmp_path / "run"))
+    for ranks, steps in ((2, 3), (4, 3), (1, 2), (3, 3)):
+        torchrun(f"{folder}:{steps}!", ranks=ranks)
+    assert losses(folder) == pytest.approx(losses(runs["one"]), abs=1e-5)
+    assert served(folder) == served(runs["one"])
+
+
+def ranks_of(launcher: int) -> list[int]:
+    """Return the processes of the ranks, by their launcher's."""
+    return [int(pid) for pid in Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the ranks in /proc")
+def test_kills_at_random_moments_leave_no_trace(tmp_path: Path) -> None:
+    # A checkpoint after every step, so that most kills come in the middle of one.
+    settings = {**SETTINGS, "checkpoint_every_steps": 1, "zero": 3}
+    phases = [{**phase, "tokens": phase["tokens"] * 4} for phase in PHASES]
+    bare = write_run(tmp_path / "bare", phases=phases, training=settings)
+    killed, undisturbed = (Path(shutil.copytree(bare, tmp_path / name)) for name in ("killed", "undisturbed"))
+    process = command(undisturbed, "--ranks", "2")
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    generator, steps, kills = random.Random(0), 0, 0
+    for _ in range(6):
+        process = command(killed, "--ranks", "2", "--no-verify")
+        aim = steps + generator.randint(1, 6)
+        path = killed / "train-log.jsonl"
+        wait_until(
+            lambda aim=aim, path=path, process=process: (  # type: ignore[misc]
+                process.poll() is not None or (path.exists() and f'"step": {aim},' in path.read_text())
+            ),
+            f"step {aim}",
+        )
+        time.sleep(generator.random() * 0.05)
+        if process.poll() is None and (ranks := ranks_of(process.pid)):
+            os.kill(generator.choice(ranks), signal.SIGKILL)
+            kills += 1
+        process.communicate(timeout=120)
+        steps = max((line["step"] for line in log(killed)), default=0)
+    assert kills >= 4
+    process = command(killed, "--ranks", "2")
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert (killed / "train-log.jsonl").read_bytes() == (undisturbed / "train-log.jsonl").read_bytes()
+    weights = "weights/model.safetensors"
+    assert (killed / weights).read_bytes() == (undisturbed / weights).read_bytes()

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import itertools
 import os
 from pathlib import Path
 
 import pytest
 
-from shards.memory import MAX_LOGITS, PROCESS_BYTES, available_memory, cpus, rank_bytes
-from shards.training import ModelSettings, TrainSettings
+from shards.memory import available_memory, cpus
 
 
 def machine(root: Path, files: dict[str, str]) -> Path:
@@ -72,32 +70,3 @@ def test_cpus_are_those_of_the_affinity_within_the_quota(
 def test_this_machine_knows_its_memory() -> None:
     free = available_memory()
     assert free is None or free > 1 << 20
-
-
-def test_a_rank_holds_its_share_of_the_state_and_its_own_activations() -> None:
-    model, training = ModelSettings(layers=3, width=64, heads=2), TrainSettings(micro_batch_rows=2, precision="fp32")
-    tokens, parameters = 2 * 100, model.parameters(1_000)
-    activations, logits = tokens * 3 * 64 * 22 * 4, tokens * 1_000 * 16
-    expected = PROCESS_BYTES + 8 * parameters + activations + logits
-    assert rank_bytes(model, training, 1_000, [40, 100, 60], 2) == expected
-    half = TrainSettings(micro_batch_rows=2, precision="bf16", bf16="native")
-    assert rank_bytes(model, half, 1_000, [100], 2) == expected - activations // 2
-    # Emulated, as "auto" may come to, attention keeps fp32 tensors (3 x 2 bytes more, and 4 for the output), and one
-    # product at a time has fp32 copies of all that it reads and writes.
-    more = tokens * 3 * 64 * 10 + 4 * (2 * 64 * 1_000 + 2 * tokens * (64 + 192))
-    for setting in ("auto", "emulated"):
-        emulated = half.model_copy(update={"bf16": setting})
-        assert rank_bytes(model, emulated, 1_000, [100], 2) == expected - activations // 2 + more
-
-
-def test_logits_beyond_what_is_held_at_once_cost_nothing_more() -> None:
-    model = ModelSettings(layers=1, width=2, heads=1, ffn_width=1)
-    sizes = [
-        rank_bytes(model, TrainSettings(micro_batch_rows=rows, precision="fp32"), 1 << 16, [1 << 10], 1)
-        for rows in (1, 2, 4)
-    ]
-    assert MAX_LOGITS == 1 << 26
-    assert [b - a for a, b in itertools.pairwise(sizes)] == [
-        (1 << 10) * 2 * 22 * 4,
-        2 * (1 << 10) * 2 * 22 * 4,
-    ]

@@ -1,6 +1,7 @@
 """Trainings one after another on ranks that start once: ``torchrun -m tests.trainer.ranks FOLDER[:STEPS,...] ...``.
 
-STEPS are the steps after which to stop and build everything anew from the checkpoint; the last part goes to the end.
+STEPS are the steps after which to stop and build everything anew from the checkpoint; the last part goes to the end,
+unless an exclamation mark follows.
 """
 
 from __future__ import annotations
@@ -19,8 +20,7 @@ from trainer.loop import Trainer
 
 def write_held_bytes(trainer: Trainer, folder: Path) -> None:
     """Count the bytes of masters and moments on all ranks together."""
-    moments = [moment for _, *both in trainer.optimizer.moments() for moment in both]
-    tensors = [*trainer.sharding.masters.values(), *moments]
+    tensors = [part.tensor for part in trainer.engine.state().values()]
     held = torch.tensor(sum(tensor.numel() * tensor.element_size() for tensor in tensors))
     dist.all_reduce(held)
     if dist.get_rank() == 0:
@@ -32,7 +32,8 @@ def main() -> None:
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     for argument in sys.argv[1:]:
         folder, _, stops = argument.partition(":")
-        for steps in [*map(int, filter(None, stops.split(","))), None]:
+        parts: list[int | None] = [int(steps) for steps in stops.rstrip("!").split(",") if steps]
+        for steps in parts if stops.endswith("!") else [*parts, None]:
             trainer = Trainer(Job.load(Path(folder)), mesh, lambda: 0.0)
             trainer.run(steps)
         write_held_bytes(trainer, Path(folder))

@@ -13,7 +13,8 @@ from shards.errors import IncompleteError, UserError
 from shards.reader import ShardSet
 from shards.schedule.schedule import Intervention, Schedule
 from tests.trainer.synthetic_run import PHASES, log, losses, write_run, write_settings
-from trainer import loop
+from trainer import resume
+from trainer.checkpoint import Checkpoints
 from trainer.config import Job
 from trainer.loop import DivergedError, Trainer
 from trainer.stream import fit
@@ -95,8 +96,8 @@ def test_resuming_at_every_step_changes_no_byte(
         second = train(folder, mesh, 1)
         assert (second.step, second.finished) == (step, step == 11)
     assert (folder / "train-log.jsonl").read_bytes() == (straight[0] / "train-log.jsonl").read_bytes()
-    for name, master in second.sharding.masters.items():
-        assert torch.equal(master, straight[1].sharding.masters[name])
+    for name, master in second.engine.sharding.masters.items():
+        assert torch.equal(master, straight[1].engine.sharding.masters[name])
 
 
 def test_steps_after_the_last_checkpoint_are_done_again(
@@ -116,7 +117,8 @@ def test_a_stop_ends_the_step_saves_and_changes_nothing(
     straight: tuple[Path, Trainer], bare: Path, tmp_path: Path, mesh: DeviceMesh
 ) -> None:
     folder = copy(bare, tmp_path / "run")
-    for asks, ends in (([False, False, True], 2), ([True], 2), ([False, True], 3)):
+    # The first call is before the run; an answer during a step is heard once the next one has been queued.
+    for asks, ends in (([False, False, True, True], 3), ([True], 3), ([False, True], 4)):
         trainer = Trainer(Job.load(folder), mesh, _clock)
         outcome = trainer.run(None, iter(asks).__next__)
         assert (outcome.step, outcome.finished, outcome.interrupted) == (ends, False, True)
@@ -139,7 +141,7 @@ def test_exact_epochs_are_counted_once_and_then_remembered(
     phases = [phase | {"share": share} for phase, share in zip(phases, (0.3, 0.3, 0.4), strict=True)]
     folder = write_run(tmp_path / "run", phases=phases, exact_epochs=1, training={"window_shards": 1})
     counted: list[dict[str, Any]] = []
-    monkeypatch.setattr(loop, "fit", lambda *a, **b: counted.append(b) or fit(*a, **b))
+    monkeypatch.setattr(resume, "fit", lambda *a, **b: counted.append(b) or fit(*a, **b))
     train(folder, mesh, 2)
     assert counted == [{"window_shards": 1, "keep": folder / "fitted"}]
     assert len(list((folder / "fitted").glob("*.json"))) == 1
@@ -209,8 +211,8 @@ def test_micro_batches_change_rounding_only(
 def test_a_gradient_that_is_not_finite_ends_training(bare: Path, tmp_path: Path, mesh: DeviceMesh) -> None:
     folder = copy(bare, tmp_path / "run")
     trainer = Trainer(Job.load(folder), mesh, _clock)
-    trainer.sharding.masters["norm.weight"].fill_(float("nan"))
-    trainer.sharding.publish()
+    trainer.engine.sharding.masters["norm.weight"].fill_(float("nan"))
+    trainer.engine.sharding.publish()
     with pytest.raises(DivergedError, match="step 1"):
         trainer.run()
     assert not (folder / "checkpoints").exists()
@@ -235,11 +237,11 @@ def test_a_skipped_batch_trains_nothing_but_is_consumed(bare: Path, tmp_path: Pa
     trainer = Trainer(Job.load(folder), mesh, _clock)
     trainer.interventions = (skipping,)
     trainer.run(3)
-    before = {name: master.clone() for name, master in trainer.sharding.masters.items()}
+    before = {name: master.clone() for name, master in trainer.engine.sharding.masters.items()}
     assert [line["step"] for line in log(folder, "skipped")] == [2, 3]
     again = Trainer(Job.load(folder), mesh, _clock)
     assert again.interventions == (skipping,)
-    assert all(torch.equal(again.sharding.masters[name], before[name]) for name in before)
+    assert all(torch.equal(again.engine.sharding.masters[name], before[name]) for name in before)
     plain = copy(bare, tmp_path / "b")
     train(plain, mesh, 4)
     again.run(1)
@@ -257,3 +259,43 @@ def test_bf16_stays_near_fp32(straight: tuple[Path, Trainer], bare: Path, tmp_pa
 
 def test_the_phases_fit_the_tests() -> None:
     assert [phase["context_tokens"] for phase in PHASES] == [32, 64, 128]
+
+
+def test_a_run_can_go_back_to_a_checkpoint_and_on(
+    straight: tuple[Path, Trainer], bare: Path, tmp_path: Path, mesh: DeviceMesh
+) -> None:
+    folder = copy(bare, tmp_path / "run")
+    trainer = train(folder, mesh, 7)
+    trainer.resume(Checkpoints(folder / "checkpoints", 3).progress("step-00000004"))
+    assert trainer.step == 4
+    assert trainer.run().finished
+    assert (folder / "train-log.jsonl").read_bytes() == (straight[0] / "train-log.jsonl").read_bytes()
+    for name, master in trainer.engine.sharding.masters.items():
+        assert torch.equal(master, straight[1].engine.sharding.masters[name])
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_damaged_checkpoint_leads_to_the_one_before_or_to_the_start(
+    straight: tuple[Path, Trainer], bare: Path, tmp_path: Path, mesh: DeviceMesh, capsys: Any, held: bool
+) -> None:
+    folder = copy(bare, tmp_path / "run")
+    train(folder, mesh, 8)
+    for step in (4, 8) if not held else (8,):
+        path = folder / f"checkpoints/step-{step:08d}/rank-00000-of-00001.safetensors"
+        data = bytearray(path.read_bytes())
+        data[-9] ^= 4
+        path.write_bytes(data)
+    train(folder, mesh)
+    out = capsys.readouterr().out
+    assert "checkpoint step-00000008 is damaged" in out
+    assert ("resuming from checkpoint step-00000004" in out) == held
+    assert (folder / "train-log.jsonl").read_bytes() == (straight[0] / "train-log.jsonl").read_bytes()
+
+
+def test_the_time_of_a_step_is_its_own(bare: Path, tmp_path: Path, mesh: DeviceMesh) -> None:
+    folder, ticks = copy(bare, tmp_path / "run"), iter(range(1_000_000))
+    trainer = Trainer(Job.load(folder), mesh, lambda: float(next(ticks)))
+    trainer.run(4)
+    timings = [json.loads(line) for line in (folder / "train-timings.jsonl").read_text().splitlines()]
+    # Four looks at the clock, two to queue a step and two to wait for it: no step has the time of another.
+    assert [line["seconds"] for line in timings] == [2.0] * 4

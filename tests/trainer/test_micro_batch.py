@@ -14,7 +14,7 @@ from shards.reader import ShardSet
 from shards.schedule.schedule import Schedule
 from tests.trainer.synthetic_run import write_run
 from trainer.batch import IGNORE, Batch, micro_batches
-from trainer.micro_batch import Tally, filled, masked, mean_loss, most_per_rank, pinned, target_count
+from trainer.micro_batch import Tally, filled, masked, mean_loss, most_per_rank, pinned
 from trainer.stream import Stream
 
 CPU = torch.device("cpu")
@@ -37,7 +37,7 @@ def test_every_rank_runs_as_many_as_any_and_no_row_twice(rows: int, size: int, r
 
 
 def test_a_masked_micro_batch_predicts_nothing(mesh: DeviceMesh) -> None:
-    assert target_count([masked(32), masked(4096)], CPU) == 0
+    assert all(batch.plan.targets == 0 for batch in (masked(32), masked(4096)))
     assert masked(32).tokens.shape == (1, 32)
     assert masked(1 << 20).tokens.shape[1] < 1024
     assert (masked(8).document == -1).all()
@@ -77,8 +77,9 @@ def test_losses_are_tallied_by_domain(batch: Batch, mesh: DeviceMesh) -> None:
         mine = (batch.domain == index)[:, None] & (batch.targets != IGNORE)
         assert found[domain][1] == mine.sum()
         assert found[domain][0] == pytest.approx(losses.numpy()[mine].astype(np.float64).mean(), rel=1e-6)
-    assert sum(count for _, count in found.values()) == target_count([batch], CPU)
-    assert mean_loss(found) == pytest.approx(float(losses.double().sum()) / target_count([batch], CPU), rel=1e-6)
+    count = batch.plan.targets
+    assert sum(targets for _, targets in found.values()) == count == (batch.targets != IGNORE).sum()
+    assert mean_loss(found) == pytest.approx(float(losses.double().sum()) / count, rel=1e-6)
 
 
 def test_nothing_has_no_mean(mesh: DeviceMesh) -> None:

@@ -5,14 +5,14 @@ import math
 import pytest
 import torch
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from shards.training import ModelSettings
+from shards.training import ModelSettings, TrainSettings
 from trainer import model as module
 from trainer.attention import lay_out
 from trainer.batch import IGNORE
 from trainer.export import transformers_name
-from trainer.model import Decoder, decays, initial_weight
+from trainer.model import Decoder, initial_weight
 from trainer.rope import plain_rope
 
 CPU = torch.device("cpu")
@@ -20,6 +20,7 @@ VOCABULARY = 97
 SHAPES = [
     ModelSettings(layers=2, width=32, heads=4, ffn_width=40),
     ModelSettings(layers=2, width=32, heads=4, kv_heads=2, tie_embeddings=True),
+    ModelSettings(layers=2, width=32, heads=4, kv_heads=2, qk_norm=True),
 ]
 
 
@@ -39,9 +40,10 @@ def run(decoder: Decoder, tokens: Tensor, segments: Tensor, positions: Tensor, t
     return out
 
 
-def oracle_of(decoder: Decoder) -> LlamaForCausalLM:
+def oracle_of(decoder: Decoder) -> LlamaForCausalLM | Qwen3ForCausalLM:
     settings = decoder.settings
-    config = LlamaConfig(
+    config = (Qwen3Config if settings.qk_norm else LlamaConfig)(
+        head_dim=settings.head_width,
         vocab_size=VOCABULARY,
         hidden_size=settings.width,
         intermediate_size=settings.hidden_width,
@@ -52,7 +54,7 @@ def oracle_of(decoder: Decoder) -> LlamaForCausalLM:
         tie_word_embeddings=settings.tie_embeddings,
         rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
     )
-    oracle = LlamaForCausalLM(config).eval()
+    oracle = (Qwen3ForCausalLM if settings.qk_norm else LlamaForCausalLM)(config).eval()
     weights = {transformers_name(name): value for name, value in decoder.named_parameters()}
     missing, unexpected = oracle.load_state_dict(weights, strict=False)
     assert unexpected == []
@@ -138,9 +140,48 @@ def test_initial_values_depend_on_name_and_seed_alone() -> None:
 
 def test_decay_spares_norms_and_embeddings() -> None:
     names = [name for name, _ in Decoder(SHAPES[0], VOCABULARY).named_parameters()]
-    spared = {name for name in names if not decays(name)}
+    spared = {name for name in names if not TrainSettings().decays(name)}
     assert spared == {
         "embedding.weight",
         "norm.weight",
         *(f"blocks.{i}.{half}_norm.weight" for i in range(2) for half in ("attention", "feed_forward")),
     }
+
+
+def test_names_given_decay_or_do_not() -> None:
+    settings = TrainSettings(no_decay=("*norm*", "head.weight"))
+    assert settings.decays("embedding.weight")
+    assert not settings.decays("head.weight")
+    assert not settings.decays("blocks.3.attention.query_norm.weight")
+
+
+def test_what_writes_to_the_residual_stream_is_scaled_by_the_model_or_by_its_depth() -> None:
+    shape = torch.Size([400, 400])
+    deep = ModelSettings(layers=8, width=32, heads=4, depth_init=True)
+    for block in (0, 3, 7):
+        name = f"blocks.{block}.feed_forward.down.weight"
+        by_depth, by_model = (
+            initial_weight(name, shape, settings, 0).std().item()
+            for settings in (deep, deep.model_copy(update={"depth_init": False}))
+        )
+        assert by_depth == pytest.approx(0.02 / math.sqrt(2 * (block + 1)), rel=0.02)
+        assert by_model == pytest.approx(0.02 / math.sqrt(16), rel=0.02)
+    gate = initial_weight("blocks.3.feed_forward.gate.weight", shape, deep, 0)
+    assert gate.std().item() == pytest.approx(0.02, rel=0.02)
+
+
+def test_a_z_loss_moves_gradients_and_leaves_losses_as_they_are() -> None:
+    tokens = torch.randint(0, VOCABULARY, (2, 16), generator=torch.Generator().manual_seed(0))
+    targets = torch.roll(tokens, -1, 1)
+    targets[0, 3] = IGNORE
+    positions, layout = torch.arange(16).expand(2, 16), lay_out(torch.zeros_like(tokens), "documents", CPU)
+    plain, drawn = build(SHAPES[0]), Decoder(SHAPES[0], VOCABULARY, z_loss=1e-2)
+    drawn.load_state_dict(plain.state_dict())
+    rope = plain_rope(8, 10_000.0)
+    losses = [model(tokens, positions, layout, rope, targets) for model in (plain, drawn)]
+    assert torch.equal(*losses)
+    losses[1].sum().backward()
+    normaliser = plain(tokens, positions, layout, rope).logsumexp(-1)
+    (losses[0].sum() + 1e-2 * normaliser[targets != IGNORE].square().sum()).backward()
+    for mine, expected in zip(drawn.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, expected.grad, rtol=1e-4, atol=1e-5)

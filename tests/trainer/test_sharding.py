@@ -12,10 +12,12 @@ from torch.distributed.tensor import DTensor
 
 from shards.training import ModelSettings, TrainSettings
 from trainer.attention import lay_out
-from trainer.model import Decoder, decays, initial_weight
-from trainer.optimizer import ShardedAdamW
+from trainer.mesh import named
+from trainer.model import Decoder, initial_weight
+from trainer.optimizer import build_optimizer, clipping, squares
+from trainer.optimizers.base import Masters, Optimizer
 from trainer.rope import plain_rope
-from trainer.sharding import Sharding, SharedUpdate, distributed, is_replicated, shard
+from trainer.sharding import Sharding, SharedUpdate, distributed, shard
 
 MODEL = ModelSettings(layers=2, width=24, heads=2, ffn_width=40)
 TIED = MODEL.model_copy(update={"tie_embeddings": True})
@@ -37,7 +39,7 @@ def loss_of(model: torch.nn.Module, rows: Tensor, count: int) -> Tensor:
     return losses.sum() / count
 
 
-def train(sharding: Sharding, optimizer: ShardedAdamW) -> list[float]:
+def train(sharding: Sharding, optimizer: Optimizer) -> list[float]:
     losses = []
     for step, rate in enumerate(RATES):
         total, batches = 0.0, micro_batches(step)
@@ -46,7 +48,9 @@ def train(sharding: Sharding, optimizer: ShardedAdamW) -> list[float]:
             loss = loss_of(sharding.model, rows, len(batches) * 2 * CONTEXT)
             loss.backward()
             total += loss.item()
-        optimizer.step(sharding.gradients(), rate)
+        gradients = sharding.gradients()
+        norm = squares(gradients).sqrt()
+        optimizer.step(gradients, rate, clipping(norm, settings_of(0).clip_norm), norm.isfinite())
         sharding.publish()
         losses.append(total)
     return losses
@@ -61,8 +65,11 @@ def reference(model: ModelSettings, settings: TrainSettings) -> tuple[list[float
             parameter.copy_(initial_weight(name, parameter.shape, model, settings.seed))
     adam = torch.optim.AdamW(
         [
-            {"params": [p for n, p in parameters.items() if decays(n)], "weight_decay": settings.weight_decay},
-            {"params": [p for n, p in parameters.items() if not decays(n)], "weight_decay": 0.0},
+            {
+                "params": [p for n, p in parameters.items() if TrainSettings().decays(n)],
+                "weight_decay": settings.weight_decay,
+            },
+            {"params": [p for n, p in parameters.items() if not TrainSettings().decays(n)], "weight_decay": 0.0},
         ],
         betas=(settings.beta1, settings.beta2),
         eps=settings.epsilon,
@@ -93,8 +100,8 @@ def settings_of(zero: Any, precision: Literal["bf16", "fp32"] = "fp32") -> Train
 
 def build(zero: int, mesh: DeviceMesh, model: ModelSettings = MODEL, precision: Any = "fp32") -> Any:
     settings = settings_of(zero, precision)
-    sharding = shard(model, settings, VOCABULARY, mesh)
-    return sharding, ShardedAdamW(sharding.masters, settings, mesh.get_group())
+    sharding = shard(model, settings, VOCABULARY, named(mesh, settings))
+    return sharding, build_optimizer(Masters(sharding.masters, sharding.shapes), settings)
 
 
 @pytest.mark.parametrize("model", [MODEL, TIED], ids=["untied", "tied"])
@@ -135,7 +142,7 @@ def test_bytes_per_parameter_are_those_of_the_formula(zero: int, precision: Any,
         in_forward = [t.untyped_storage().nbytes() for t in copies(sharding)]
     loss.backward()
     gradients = [] if zero == 1 else list(sharding.gradients().values())
-    moments = [moment for _, *both in optimizer.moments() for moment in both]
+    moments = [state.tensor for state in optimizer.state().values()]
     held = [*sharding.masters.values(), *moments, *gradients]
     total = sum(t.numel() * t.element_size() for t in held) + sum(in_forward)
     if zero == 1:  # the sums of gradients were counted among the copies
@@ -173,7 +180,7 @@ def test_an_evaluation_between_updates_sees_the_new_weights(zero: int, mesh: Dev
 def test_a_share_knows_the_whole_it_is_part_of(mesh: DeviceMesh) -> None:
     sharding, _ = build(3, mesh)
     name = "blocks.1.feed_forward.down.weight"
-    whole = distributed(sharding, name, sharding.masters[name])
+    whole = distributed(sharding, sharding.masters[name], sharding.shapes[name])
     assert whole.shape == (24, 40)
     assert F.mse_loss(whole.full_tensor(), sharding.masters[name]).item() == 0.0
     assert whole.to_local().data_ptr() == sharding.masters[name].data_ptr()
@@ -181,4 +188,4 @@ def test_a_share_knows_the_whole_it_is_part_of(mesh: DeviceMesh) -> None:
 
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
 def test_only_stage_0_replicates(zero: int, mesh: DeviceMesh) -> None:
-    assert is_replicated(build(zero, mesh)[0]) == (zero == 0)
+    assert build(zero, mesh)[0].placements[0].is_replicate() == (zero == 0)

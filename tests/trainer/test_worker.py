@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -60,6 +61,21 @@ def test_a_training_goes_to_its_end_and_leaves_its_weights(folder: Path, capsys:
     }
 
 
+def test_timings_have_an_mfu_where_the_peak_is_known(folder: Path) -> None:
+    write_settings(folder, training={"peak_flops": 1e12})
+    assert main([str(folder), "--stop-after-steps", "2", "--no-verify"]) == 0
+    timings = [json.loads(line) for line in (folder / "train-timings.jsonl").read_text().splitlines()]
+    assert [0 < line["mfu"] < 1 for line in timings] == [True, True]
+
+
+def test_the_stage_that_was_chosen_is_told_with_its_table(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_settings(folder, training={"zero": "auto"})
+    assert main([str(folder), "--stop-after-steps", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("zero = 0: 0.4 GiB on each rank, fits in the ")
+    assert "fp32 with ZeRO 0 on 1 rank(s)" in lines[2]
+
+
 def test_it_stops_resumes_and_starts_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(folder), "--stop-after-steps", "2", "--no-verify"]) == 0
     out = capsys.readouterr().out
@@ -74,11 +90,11 @@ def test_it_stops_resumes_and_starts_again(folder: Path, capsys: pytest.CaptureF
 
 
 def test_a_signal_ends_it_with_a_checkpoint_and_its_own_code(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asks = Asks(False, True)
+    asks = Asks(False, True, True)
     monkeypatch.setattr(worker, "Stop", lambda: asks)
     assert main([str(folder)]) == INTERRUPTED
     assert asks.is_deferred
-    assert (folder / "checkpoints/step-00000001/COMMITTED.json").is_file()
+    assert (folder / "checkpoints/step-00000002/COMMITTED.json").is_file()
     assert not (folder / "weights").exists()
 
 

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.passes import keys as module
-from pipelines.passes.keys import PIECE_BYTES, is_in, pieces, range_names, range_of, spans_of
+from pipelines.passes.keys import PIECE_BYTES, pieces, range_names, range_of, spans_of
+from pipelines.tables import is_in
 
 UINT64 = st.integers(0, (1 << 64) - 1)
 KEY = np.dtype([("key", "<u8"), ("doc_id", "<i8")])

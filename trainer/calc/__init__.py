@@ -1,0 +1,1 @@
+"""Calculators of ``headrace calc``: what a training needs and what it should be, without torch."""

@@ -1,0 +1,1 @@
+"""Optimizers over the rows that a rank owns, behind one protocol."""
