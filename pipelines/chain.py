@@ -18,7 +18,7 @@ from shards.files import fetch, hash_file
 from stages.base import Stage, late_limits, link_of, parameters
 from stages.judges.fingerprint import Fingerprint
 from stages.judges.sample import Sample
-from stages.readers.base import READ
+from stages.readers.reading import READ
 from stages.registry import origin_of, origin_of_class, recipe_stage_class
 
 EXACT_DEDUP = "exact_dedup_v1"

@@ -23,7 +23,7 @@ from stages.base import Stage, decided, early_rules, late_limits, link_of, param
 from stages.checks import KEPT, Rule
 from stages.limits import GROUPS, Bound, Percentile
 from stages.marking import live_domains
-from stages.readers.base import READ
+from stages.readers.reading import READ
 
 LATE: Final = ":late"
 """What a link is called that applies the measured limits of a stage, after the stage's name."""
