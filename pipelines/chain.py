@@ -96,12 +96,18 @@ def build_edits(workspace: Workspace, fitted: Mapping[str, str]) -> list[Stage]:
     """Build the stages that edit and judge what deduplication left; ``fitted`` as for ``build_chain``.
 
     Raises:
-        UserError: as ``build_chain`` does, and for a limit that is measured.
+        UserError: as ``build_chain`` does, for a limit that is measured, and for a stage that needs more than text.
     """
     chain: list[Stage] = []
     for position, use in enumerate(workspace.recipe.edits):
         place = f"recipe, key edits.{position}"
         chain.append(build_stage(workspace, use, place, fitted))
+        if "payload" in chain[-1].needs:
+            raise UserError(
+                f"{link_of(chain[-1])} takes text from the body of a record, and what is left in [[edits]] is text",
+                place=place,
+                remedy="Move the stage to [[stages]]",
+            )
         if late_limits(chain[-1]):
             raise UserError(
                 "a percentile is measured on what [[stages]] judges, and cannot be a limit in [[edits]]",
