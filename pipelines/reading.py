@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,16 +39,19 @@ def source_at(index: int, settings: SourceSettings, path: str, span: Span | None
         max_record_bytes=settings.max_record_bytes,
         min_status=settings.min_status,
         max_status=settings.max_status,
+        max_replaced=settings.max_replaced,
+        truncated=settings.truncated,
+        wrong_digest=settings.wrong_digest,
     )
 
 
 def reading_of(tables: Sequence[SourceSettings]) -> Stage:
     """Return what readers of these sources measure and drop, with the limits that are the same for all of them."""
-    fields = ("min_status", "max_status", "max_record_bytes")
+    fields = ("min_status", "max_status", "max_record_bytes", "max_replaced", "truncated", "wrong_digest")
     values = {name: {getattr(table, name) for table in tables} for name in fields}
     shared = {name: next(iter(found)) if len(found) == 1 else None for name, found in values.items()}
     # What ``@stage`` adds to a class is beyond a type checker's sight.
-    return cast(Stage, Reading(**shared))
+    return cast(Stage, Reading(**cast(dict[str, Any], shared)))
 
 
 def without_textless(batch: pa.RecordBatch) -> pa.RecordBatch:

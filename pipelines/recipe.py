@@ -46,6 +46,9 @@ class SourceSettings(Strict):
     max_record_bytes: int = Field(default=16 << 20, gt=0)
     min_status: int = Field(default=200, ge=0)
     max_status: int = Field(default=299, ge=0)
+    max_replaced: float = Field(default=0.05, ge=0, le=1, description="share of U+FFFD among the characters")
+    truncated: Literal["keep", "drop", "fail"] = Field(default="keep", description="records that their crawler cut off")
+    wrong_digest: Literal["keep", "drop", "fail"] = "keep"
 
     @property
     def globs(self) -> tuple[str, ...]:

@@ -201,7 +201,8 @@ def _require_declared(cls: Any) -> None:
         if check.score not in scores:
             raise TypeError(f"{cls.__name__}: the check {check.reason!r} is of {check.score!r}, which is not a score")
         for name in check.parameters():
-            if name.partition(".")[0] not in parameters:
+            is_derived = isinstance(getattr(cls, name, None), property)
+            if name.partition(".")[0] not in parameters and not is_derived:
                 raise TypeError(f"{cls.__name__}: the check {check.reason!r} reads {name!r}, which is not a parameter")
 
 

@@ -21,7 +21,7 @@ ANY: Final = "*"
 """Forbids every value of a category."""
 
 Parameter = str
-"""Name of a parameter of the stage, or ``name.0`` for an item of one that is a tuple."""
+"""Name of a parameter of the stage, or of a property, or ``name.0`` for an item of a parameter that is a tuple."""
 
 
 @dataclass(frozen=True)

@@ -111,8 +111,9 @@ def _check(kind: Any, check: Any) -> dict[str, Any]:
     asked = {end: getattr(check, end) for end in _ENDS if getattr(check, end) is not None}
     for end, name in asked.items():
         if name in check.parameters() and name.partition(".")[0] not in kind.__pydantic_fields__:
-            # What no recipe may change.
-            asked[end] = list(parameter_of(kind, name))
+            # What no recipe may change, or not by this name.
+            value = parameter_of(kind, name)
+            asked[end] = inspect.getdoc(value) if isinstance(value, property) else list(value)
     if asked["null"] == "keep":
         del asked["null"]
     return {"reason": check.reason, "score": check.score, **asked}

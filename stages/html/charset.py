@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5
+from resiliparse.parse.encoding import map_encoding_to_html5
 
+from stages.html.detection import detect
 from stages.html.tags import ATTRIBUTES, TAGS
 
 PRESCAN_BYTES: Final = 16 << 10
@@ -105,11 +106,13 @@ def _meta(attributes: str) -> str | None:
 
 
 def charset_of(body: bytes, content_type: str | None, *, html: bool) -> str:
-    """Return the codec to decode ``body`` with, from the most reliable source that names one; else ``cp1252``."""
+    """Return the codec to decode ``body`` with, from the most reliable source that names one."""
     codec = byte_order_mark(body) or declared(content_type) or (prescan(body) if html else None)
     if codec is None:
-        codec = codec_of(detect_encoding(body))
-    return codec or "cp1252"
+        found = detect(body)
+        # As browsers would: ISO 8859-9 is decoded as windows-1254. The web has no label for some that are detected.
+        codec = codec_of(found) or found
+    return codec
 
 
 def decode(body: bytes, codec: str) -> str:

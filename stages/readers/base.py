@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shards.schema import DOCUMENT, MAX_BATCH_BYTES, MAX_BATCH_DOCUMENTS, UNKNOWN_LANGUAGE, make_doc_id
-from stages.readers.reading import COLUMNS, READ, SCORES, Rules, rules_of
+from stages.readers.reading import COLUMNS, READ, SCORES, Choice, Rules, rules_of
 from stages.url.host import host_of
 
 RECORD: Final = pa.schema([*DOCUMENT, *COLUMNS])
@@ -25,6 +26,9 @@ MAX_URL_CHARS: Final = 8192
 FIRST_SECOND: Final = -62_135_596_800
 LAST_SECOND: Final = 253_402_300_799
 """The years 1 to 9999 in seconds since 1970: Python has no other dates, so others could be written, never looked at."""
+
+REPLACEMENT: Final = "\ufffd"
+"""What a decoder puts in place of bytes that are no text, here or where the text came from."""
 
 OpenInput = Callable[[str], BinaryIO]
 
@@ -54,6 +58,9 @@ class Source:
             longer is a ``too_large`` drop, and never held in memory.
         min_status: least HTTP status of a document; others are ``http_status`` drops.
         max_status: greatest HTTP status of a document.
+        max_replaced: greatest share of U+FFFD among the characters of a document.
+        truncated: what becomes of a record that its crawler cut off: ``keep``, ``drop`` or ``fail``.
+        wrong_digest: what becomes of a record that is not what its digests say, likewise.
         span: the part of the file that is read; None for all of it. ``stages.readers.spans`` says what belongs to it.
     """
 
@@ -68,12 +75,16 @@ class Source:
     max_record_bytes: int = 16 << 20
     min_status: int = 200
     max_status: int = 299
+    max_replaced: float = 0.05
+    truncated: Choice = "keep"
+    wrong_digest: Choice = "keep"
     span: Span | None = None
 
-    @property
+    @functools.cached_property
     def rules(self) -> Rules:
         """What drops a record."""
-        return rules_of(self.min_status, self.max_status, self.max_record_bytes)
+        numbers = (self.min_status, self.max_status, self.max_record_bytes, self.max_replaced)
+        return rules_of(*numbers, self.truncated, self.wrong_digest)
 
 
 @dataclass
@@ -94,11 +105,11 @@ class Row:
     media_type: str | None = None
     url: str | None = None
     date: int | None = None
-    scores: dict[str, int | str] = field(default_factory=dict)
+    scores: dict[str, float | str] = field(default_factory=dict)
     failure: str | None = None
     detail: str | None = None
 
-    def measure(self, source: Source, score: str, value: int | str, detail: str | None = None) -> bool:
+    def measure(self, source: Source, score: str, value: float | str, detail: str | None = None) -> bool:
         """Note a score; return whether a check drops the record for it, so that there is no need to look further.
 
         ``detail`` is what to say of the drop.
@@ -207,6 +218,16 @@ def parse_date(value: str) -> int | None:
         offset = abs(int(ahead)) * 3600 + int(ahead_minutes) * 60
         seconds += offset if ahead[0] == "-" else -offset
     return seconds if FIRST_SECOND <= seconds <= LAST_SECOND else None
+
+
+def measure_replaced(row: Row, source: Source, text: str) -> bool:
+    """Measure the share of replacement characters in a text; return whether it is dropped for it."""
+    replaced = text.count(REPLACEMENT)
+    if not replaced:
+        row.scores["replaced"] = 0.0
+        return False
+    said = f"{replaced} of {len(text)} characters are U+FFFD"
+    return row.measure(source, "replaced", round(replaced / len(text), 4), said)
 
 
 def utf8(text: str) -> str:

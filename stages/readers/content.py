@@ -5,26 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 from stages.html.charset import charset_of, decode
-from stages.readers.base import Row, Source, parse_date
+from stages.readers.base import Row, Source, measure_replaced, parse_date
 from stages.readers.guard import guarded
 from stages.readers.http import BodyError, Response, decode_body, parse_response
-from stages.readers.reading import HTML, SEGMENT, UNKNOWN, UNREAD
+from stages.readers.media import binary_media, content_type_of, media_of, sniff
+from stages.readers.reading import CUTS, HTML, OTHER_CUT, SEGMENT, UNKNOWN, UNREAD, WRONG_DIGESTS
+from stages.readers.stamps import digest_score
 from stages.readers.warc import TYPES, VERSIONS, Record
 
 MAX_MEDIA_CHARS: Final = 100
-
-_BINARY: Final = {
-    b"%PDF-": "application/pdf",
-    b"\x89PNG": "image/png",
-    b"GIF8": "image/gif",
-    b"\xff\xd8\xff": "image/jpeg",
-    b"PK\x03\x04": "application/zip",
-    b"\x1f\x8b\x08": "application/gzip",
-    b"RIFF": "application/octet-stream",
-    b"wOFF": "font/woff",
-    b"OTTO": "font/otf",
-}
-"""What servers send under a Content-Type of text, by its first bytes."""
 
 
 def to_row(record: Record, source: Source) -> Row:
@@ -59,34 +48,57 @@ def _kind(record: Record) -> tuple[str, str]:
 
 
 def _document(row: Row, record: Record, source: Source) -> Row:
-    body, content_type = record.block, record.fields.get("content-type", "")
+    body, header = record.block, record.fields.get("content-type", "")
     response = None
-    if record.type == "response" or _media(content_type) == "application/http":
+    if record.type == "response" or media_of(header) == "application/http":
         response = parse_response(record.block)
-        if response is None and _media(content_type) in ("application/http", ""):
+        if response is None and media_of(header) in ("application/http", ""):
             return row.fail("bad_http", f"no HTTP status line: {record.block[:40]!r}")
     if response is not None:
         if row.measure(source, "status", response.status):
             return row
-        body, content_type = response.body, response.fields.get("content-type", "")
+        body, header = response.body, response.fields.get("content-type", "")
         if not body:
             row.measure(source, "bytes", 0)
             return row
-    media = _media(content_type)
+    content_type = content_type_of(header)
+    media = media_of(content_type)
     if media and row.measure(source, "media", media[:MAX_MEDIA_CHARS]):
         return row
     if record.length > source.max_record_bytes:
         row.measure(source, "bytes", record.length, f"a record of {record.length} bytes")
         return row
+    if _is_spoilt(row, record, body, source):
+        return row
     if response is not None:
-        decoded = _decoded(row, response, source)
+        decoded = _decoded(row, response, media, source)
         if decoded is None:
             return row
         body = decoded
-    return _content(row, body, content_type, source)
+    identified = media_of(record.fields.get("warc-identified-payload-type", ""))
+    return _content(row, body, content_type, media or identified, source)
 
 
-def _decoded(row: Row, response: Response, source: Source) -> bytes | None:
+def _is_spoilt(row: Row, record: Record, body: bytes, source: Source) -> bool:
+    """Measure whether the crawler kept all of a record, and what its digests say; return whether that ends its way."""
+    if cut := record.fields.get("warc-truncated", "").strip().lower():
+        said = f"WARC-Truncated is {cut[:40]}"
+        if row.measure(source, "truncated", cut if cut in CUTS else OTHER_CUT, said):
+            return True
+        if source.truncated == "fail":
+            row.fail("incomplete_record", said)
+            return True
+    digest, said = digest_score(record.fields, record.block, body)
+    if digest:
+        if row.measure(source, "digest", digest, said):
+            return True
+        if digest in WRONG_DIGESTS and source.wrong_digest == "fail":
+            row.fail("wrong_digest", said)
+            return True
+    return False
+
+
+def _decoded(row: Row, response: Response, media: str, source: Source) -> bytes | None:
     """Return the body of a response; None if it cannot be decoded, of which the row says why."""
     try:
         return decode_body(response, source.max_record_bytes)
@@ -94,44 +106,29 @@ def _decoded(row: Row, response: Response, source: Source) -> bytes | None:
         if error.failure:
             row.fail(error.failure, error.detail)
         elif error.coding:
-            media = _media(response.fields.get("content-type", "")) or "a body"
-            row.measure(source, "media", f"{media[:MAX_MEDIA_CHARS]} in {error.coding}", error.detail)
+            said = f"{media[:MAX_MEDIA_CHARS] or 'a body'} in {error.coding}"
+            row.measure(source, "media", said, error.detail)
         else:
             row.measure(source, "bytes", error.bytes, error.detail)
         return None
 
 
-def _content(row: Row, body: bytes, content_type: str, source: Source) -> Row:
+def _content(row: Row, body: bytes, content_type: str, declared: str, source: Source) -> Row:
     if not body or body.isspace():
         row.measure(source, "bytes", 0)
         return row
-    binary = next((media for start, media in _BINARY.items() if body.startswith(start)), "")
-    media = binary or _media(content_type) or _sniff(body)
+    media = binary_media(body) or declared or sniff(body)
     said = f"{content_type[:60] or 'no media type'}, but begins with {body[:8]!r}"
     if row.measure(source, "media", media[:MAX_MEDIA_CHARS], said):
         return row
-    if media in HTML:
-        if not row.measure(source, "bytes", len(body)):
-            row.payload, row.media_type = body, content_type or media
+    is_html = media in HTML
+    text = decode(body, charset_of(body, content_type or (None if is_html else "charset=utf-8"), html=is_html))
+    if row.measure(source, "bytes", len(body) if text and not text.isspace() else 0):
         return row
-    text = decode(body, charset_of(body, content_type or "charset=utf-8", html=False))
-    if not row.measure(source, "bytes", len(body) if text and not text.isspace() else 0):
+    if measure_replaced(row, source, text):
+        return row
+    if is_html:
+        row.payload, row.media_type = body, content_type or media
+    else:
         row.text = text.encode("utf-8", "replace")
     return row
-
-
-def _media(content_type: str) -> str:
-    return content_type.partition(";")[0].strip().lower()
-
-
-def _sniff(body: bytes) -> str:
-    """Return the media type of a body that came without one: HTML by its first bytes, text if nothing is binary."""
-    start = body[:1024].removeprefix(b"\xef\xbb\xbf").lstrip().lower()
-    if start.startswith(
-        (b"<!doctype html", b"<html", b"<head", b"<body", b"<title", b"<!--", b"<meta", b"<div", b"<p")
-    ):
-        return "text/html"
-    if start.startswith((b"<?xml", b"<svg", b"<rss")):
-        return "text/xml"
-    is_binary = any(byte < 9 or 14 <= byte < 27 for byte in body[:1024])
-    return "application/octet-stream" if is_binary else "text/plain"

@@ -12,7 +12,7 @@ import zstandard
 
 from stages.readers.guard import Failed, attempt, explain
 
-_STATUS: Final = re.compile(rb"HTTP/\d(?:\.\d)?[ \t]+(\d{3})(?!\d)")
+_STATUS: Final = re.compile(rb"HTTP/\d(?:\.\d)?[ \t]+(\d{3})(?!\d)", re.IGNORECASE)
 _SPACE: Final = " \t\r\n\v\f"
 _HEADER_END: Final = re.compile(rb"\n\r*\n")
 _CHUNK_SIZE: Final = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r?\n")
@@ -44,7 +44,7 @@ class BodyError(Exception):
 
 @dataclass(frozen=True)
 class Response:
-    """A response: ``status``, header fields by lower-case name (the first of each), and the ``body`` as stored."""
+    """A response: ``status``, header fields by lower-case name (repeated ones joined), and the ``body`` as stored."""
 
     status: int
     fields: dict[str, str]
@@ -52,18 +52,29 @@ class Response:
 
 
 def parse_response(block: bytes) -> Response | None:
-    """Return the response in ``block``, or None if it begins with no HTTP status line. A header may lack its end."""
-    status = _STATUS.match(block)
-    if status is None:
-        return None
-    end = _HEADER_END.search(block)
-    header, body = (block[: end.start()], block[end.end() :]) if end else (block, b"")
-    fields: dict[str, str] = {}
+    """Return the response in ``block``, or None if it begins with no HTTP status line. A header may lack its end.
+
+    Interim responses (status 100 to 199, but for 101, which is the last of its connection) come before the final one.
+    """
+    at = 0
+    while (status := _STATUS.match(block, at)) is not None:
+        end = _HEADER_END.search(block, at)
+        header, after = (block[at : end.start()], end.end()) if end else (block[at:], len(block))
+        number = int(status[1])
+        if not 100 <= number < 200 or number == 101 or _STATUS.match(block, after) is None:
+            return Response(number, _fields(header), block[after:])
+        at = after
+    return None
+
+
+def _fields(header: bytes) -> dict[str, str]:
+    """Return the fields of a header by lower-case name; values of repeated ones are joined by commas (RFC 9110)."""
+    found: dict[str, list[str]] = {}
     for line in header.decode("latin-1").split("\n")[1:]:
         name, colon, value = line.partition(":")
-        if colon and (key := name.strip(_SPACE).lower()) not in fields:
-            fields[key] = value.strip(_SPACE)
-    return Response(int(status[1]), fields, body)
+        if colon:
+            found.setdefault(name.strip(_SPACE).lower(), []).append(value.strip(_SPACE))
+    return {name: ", ".join(values) for name, values in found.items()}
 
 
 def decode_body(response: Response, limit: int) -> bytes:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-from stages.readers.base import Row, Source, parse_date, utf8
+from stages.readers.base import Row, Source, measure_replaced, parse_date, utf8
 from stages.readers.decompress import Damage, Stream
 from stages.readers.guard import guarded
 
@@ -105,7 +105,8 @@ def parse(row: Row, line: bytes, source: Source) -> Row:
         content = text.encode("utf-8")
     except UnicodeEncodeError as error:
         return row.fail("bad_encoding", f"a lone surrogate at character {error.start} of {source.text_key!r}")
-    if not row.measure(source, "bytes", 0 if text.isspace() else len(content)):
+    is_dropped = row.measure(source, "bytes", 0 if text.isspace() else len(content))
+    if not is_dropped and not measure_replaced(row, source, text):
         row.text = content
     return row
 

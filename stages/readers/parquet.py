@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from shards.schema import MAX_BATCH_BYTES
-from stages.readers.base import FIRST_SECOND, LAST_SECOND, Row, Source, parse_date
+from stages.readers.base import FIRST_SECOND, LAST_SECOND, Row, Source, measure_replaced, parse_date
 from stages.readers.guard import Failed, attempt, explain, guarded
 from stages.readers.members import Seekable
 
@@ -215,7 +215,8 @@ def _judge(row: Row, text: bytes | None, source: Source) -> Row:
         decoded = text.decode("utf-8")
     except UnicodeDecodeError as error:
         return row.fail("bad_encoding", f"byte {error.start} of the text is not UTF-8")
-    if not row.measure(source, "bytes", 0 if decoded.isspace() else len(text)):
+    is_dropped = row.measure(source, "bytes", 0 if decoded.isspace() else len(text))
+    if not is_dropped and not measure_replaced(row, source, decoded):
         row.text = text
     return row
 

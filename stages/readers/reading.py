@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final, cast
+from typing import Any, ClassVar, Final, Literal, cast
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ import pyarrow as pa
 from stages.base import Measured, Stage, columns_of, decided, early_rules, score_column, stage
 from stages.checks import KEPT, Check, Rule
 from stages.failing import FAILURES
-from stages.scores import Category, Count, Values
+from stages.scores import Category, Count, Ratio, Values
 
 READ: Final = "read"
 """``dropped_by`` of every record that a reader drops or fails, and the link that its scores go by."""
@@ -32,6 +32,14 @@ UNREAD: Final = "unread"
 UNKNOWN: Final = "unknown"
 """``kind`` of a record whose WARC-Type no version of the standard names."""
 
+OTHER_CUT: Final = "other"
+CUTS: Final = ("length", "time", "disconnect", "unspecified", OTHER_CUT)
+"""Why a crawler cut a record off, by the WARC standard; ``OTHER_CUT`` for a reason that it does not name."""
+RIGHT_DIGEST: Final = "right"
+UNKNOWN_DIGEST: Final = "unknown"
+WRONG_DIGESTS: Final = ("wrong block", "wrong payload")
+Choice = Literal["keep", "drop", "fail"]
+
 READ_FAILURES: Final = (
     "empty_file",  # a file without a byte, or without a record
     "unreadable",  # bytes that are not what their container promises: a Parquet file, or rows of a damaged row group
@@ -41,6 +49,8 @@ READ_FAILURES: Final = (
     "bad_http",  # an HTTP response whose status line or chunks cannot be parsed
     "bad_encoding",  # bytes that are not UTF-8 where they must be, or a lone surrogate
     "bad_json",  # a line that is not a JSON object
+    "incomplete_record",  # a record that its crawler cut off, where the source says that it is to fail
+    "wrong_digest",  # a record that is not what its digests say, where the source says that it is to fail
     "missing_text",  # a row without the text field, or with something else than a string in it
     "crashed",  # code that reads one record raised what nobody foresaw
 )
@@ -57,6 +67,9 @@ class Reading:
         Count("status", "status of the HTTP response"),
         Category("media", "media type of the body: as declared, else by its first bytes"),
         Count("bytes", "bytes of the text or body, HTTP codings undone, as far as known; 0 for white space only"),
+        Category("truncated", "why the crawler cut the record off (WARC-Truncated)"),
+        Category("digest", "whether the record is what its digests say; 'unknown' for an algorithm that is not"),
+        Ratio("replaced", "share of U+FFFD, which stands for bytes that are no text, among the characters"),
     )
     checks: ClassVar[tuple[Check, ...]] = (
         Check("unsupported_format", "kind", forbidden="unread"),
@@ -66,6 +79,9 @@ class Reading:
         Check("unsupported_media", "media", allowed="media"),
         Check("too_large", "bytes", max="max_record_bytes"),
         Check("empty", "bytes", min=1),
+        Check("incomplete", "truncated", forbidden="dropped_cuts"),
+        Check("digest_mismatch", "digest", forbidden="dropped_digests"),
+        Check("undecodable", "replaced", max="max_replaced"),
     )
     failures: ClassVar[tuple[str, ...]] = READ_FAILURES
     unread: ClassVar[tuple[str, ...]] = (UNREAD,)
@@ -76,6 +92,19 @@ class Reading:
     min_status: int | None = 200
     max_status: int | None = 299
     max_record_bytes: int | None = 16 << 20
+    max_replaced: float | None = 0.05
+    truncated: Choice | None = "keep"
+    wrong_digest: Choice | None = "keep"
+
+    @property
+    def dropped_cuts(self) -> tuple[str, ...]:
+        """Any, where ``truncated = "drop"``."""
+        return CUTS if self.truncated == "drop" else ()
+
+    @property
+    def dropped_digests(self) -> tuple[str, ...]:
+        """'wrong block' or 'wrong payload', where ``wrong_digest = "drop"``."""
+        return WRONG_DIGESTS if self.wrong_digest == "drop" else ()
 
     def measure(self, batch: pa.RecordBatch) -> Measured | Mapping[str, Values]:
         """Return the scores that a reader gave the rows of ``batch``, which cannot be measured from its columns."""
@@ -110,8 +139,8 @@ class Rules:
                 forbidden = frozenset(name for rule in rules for name in rule.forbidden)
                 self._names[score.name] = (frozenset.intersection(*allowed) if allowed else None, forbidden)
 
-    def drops(self, score: str, value: int | str) -> bool:
-        """Return whether a check drops a record with this score, whatever its others are.
+    def drops(self, score: str, value: float | str) -> bool:
+        """Return whether a check drops a record with this score, a number as its scale has it.
 
         Asked several times of every record, so all that the checks say of a score has been put together before.
         """
@@ -151,16 +180,33 @@ class Rules:
 
 
 def _within(rules: Sequence[Rule]) -> tuple[float, float]:
-    """Return the least and the greatest count that no rule drops."""
-    least = [rule.least.default for rule in rules if rule.least is not None]
-    greatest = [rule.greatest.default for rule in rules if rule.greatest is not None]
-    return (
-        max((step for step in least if step is not None), default=-math.inf),
-        min((step for step in greatest if step is not None), default=math.inf),
-    )
+    """Return the least and the greatest number that no rule drops."""
+    least, greatest = -math.inf, math.inf
+    for rule in rules:
+        if rule.least is not None and rule.least.default is not None:
+            least = max(least, rule.score.value_of(rule.least.default))
+        if rule.greatest is not None and rule.greatest.default is not None:
+            greatest = min(greatest, rule.score.value_of(rule.greatest.default))
+    return least, greatest
 
 
 @functools.lru_cache(maxsize=64)
-def rules_of(min_status: int | None, max_status: int | None, max_record_bytes: int | None) -> Rules:
+def rules_of(
+    min_status: int,
+    max_status: int,
+    max_record_bytes: int,
+    max_replaced: float,
+    truncated: Choice,
+    wrong_digest: Choice,
+) -> Rules:
     """Return the checks of readers with these limits."""
-    return Rules(Reading(min_status=min_status, max_status=max_status, max_record_bytes=max_record_bytes))
+    return Rules(
+        Reading(
+            min_status=min_status,
+            max_status=max_status,
+            max_record_bytes=max_record_bytes,
+            max_replaced=max_replaced,
+            truncated=truncated,
+            wrong_digest=wrong_digest,
+        )
+    )

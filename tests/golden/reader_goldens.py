@@ -70,6 +70,14 @@ _RECORDS: Final = [
     _record("conversion", b"no date", Content_Type="text/plain", WARC_Date="", WARC_Target_URI=""),
     _record("conversion", b"x" * 3_000, Content_Type="text/plain"),
 ]
+_STAMPED: Final = b"".join(
+    [
+        _record("conversion", b"cut", Content_Type="text/plain", WARC_Truncated="length"),
+        _record("conversion", b"whole", Content_Type="text/plain", WARC_Block_Digest="md5:" + "0" * 32),
+        _record("conversion", "Mühle".encode("utf-16-le"), Content_Type="text/plain; charset=utf-8"),
+        _response(b"\xb0\xad\xb0\xa1 \xbf\xa1"),
+    ]
+)
 _MEMBERS: Final = [gzip.compress(record, 0, mtime=0) for record in _RECORDS]
 
 _LINES: Final = [
@@ -113,6 +121,9 @@ FILES: Final[dict[str, tuple[bytes, dict[str, Any]]]] = {
     "wrong-length.warc": (_record("conversion", b"x" * 40, 10, Content_Type="text/plain") + _RECORDS[15], {}),
     "length-past-the-end.warc": (_RECORDS[15] + _record("conversion", b"short", 500), {}),
     "no-warc.warc": (b"this is not a record\r\n\r\n" * 3, {"format": "warc"}),
+    "stamped.warc": (_STAMPED, {}),
+    "stamped-drop.warc": (_STAMPED, {"truncated": "drop", "wrong_digest": "drop", "max_replaced": 1.0}),
+    "stamped-fail.warc": (_STAMPED, {"truncated": "fail", "wrong_digest": "fail"}),
     "lines.jsonl": (_JSONL, {"max_record_bytes": 2_000}),
     "crlf.jsonl": (_JSONL.replace(b"\n", b"\r\n") + b"\r\n", {"url_key": "meta.url"}),
     "lines.jsonl.gz": (gzip.compress(_JSONL, 0, mtime=0), {}),

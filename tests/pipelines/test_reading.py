@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 
 from pipelines.planning.sources import PlannedSource
@@ -35,7 +37,12 @@ def test_a_reader_is_told_all_that_decides_what_it_gives() -> None:
         domain="books",
         min_status=100,
         max_status=404,
+        max_replaced=0.5,
+        truncated="drop",
+        wrong_digest="fail",
     )
     planned = PlannedSource(7, "a.jsonl", 10, 20, 40, "00" * 16, 0)
     found = source_of(planned, settings, "/in/a.jsonl")
-    assert found == Source(7, "/in/a.jsonl", "jsonl", "", None, "body", "link", "day", 99, 100, 404, Span(10, 20))
+    places = Source(7, "/in/a.jsonl", "jsonl", "", None, "body", "link", "day", 99, span=Span(10, 20))
+    limits = {"min_status": 100, "max_status": 404, "max_replaced": 0.5, "truncated": "drop", "wrong_digest": "fail"}
+    assert found == replace(places, **limits)

@@ -165,6 +165,83 @@ def test_what_was_measured_of_a_record_is_kept(data: bytes, found: tuple[Any, ..
     assert scores(only(data)) == found
 
 
+@pytest.mark.parametrize(
+    "header",
+    [
+        "text/html, text/html; charset=utf-8",
+        "*/*, text/html",
+        "text/html charset=utf-8",
+        "text/html,",
+        "unknown/unknown",
+    ],
+)
+def test_a_content_type_is_read_as_browsers_read_it(header: str) -> None:
+    row = only(response(PAGE, Content_Type=header))
+    assert (row["payload"], row["read.media"]) == (PAGE, "text/html")
+
+
+def test_what_the_crawler_identified_helps_where_the_server_says_nothing() -> None:
+    known = {"WARC_Identified_Payload_Type": "application/xhtml+xml", "Content_Type": "application/http"}
+    for header, media in (("bogus", "application/xhtml+xml"), ("text/plain", "text/plain")):
+        http = b"HTTP/1.1 200 OK\r\nContent-Type: " + header.encode() + b"\r\n\r\nwords"
+        assert only(record("response", http, **known))["read.media"] == media
+
+
+def test_repeated_fields_are_one_list() -> None:
+    http = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Encoding: br\r\nContent-Type: text/html\r\n\r\n"
+    row = only(record("response", http + brotli.compress(gzip.compress(PAGE)), Content_Type="application/http"))
+    assert row["payload"] == PAGE
+
+
+@pytest.mark.parametrize(
+    ("before", "status"),
+    [
+        (b"http/1.1 200 ok\r\n", 200),
+        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\n", 200),
+        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 404 Not Found\r\n", 404),
+        (b"HTTP/1.1 100 Continue\r\n", 100),
+        (b"HTTP/1.1 101 Switching Protocols\r\n\r\nHTTP/1.1 200 OK\r\n", 101),
+    ],
+)
+def test_the_final_response_counts_in_any_case(before: bytes, status: int) -> None:
+    http = before + b"Content-Type: text/html\r\n\r\n" + PAGE
+    row = only(record("response", http, Content_Type="application/http"))
+    assert row["read.status"] == status
+    assert row["payload"] == (PAGE if status == 200 else None)
+
+
+@pytest.mark.parametrize(
+    ("fields", "name", "score", "ends"),
+    [
+        ({"WARC_Truncated": "length"}, "truncated", "length", ("incomplete", "incomplete_record")),
+        ({"WARC_Truncated": "Weather"}, "truncated", "other", ("incomplete", "incomplete_record")),
+        ({"WARC_Block_Digest": "md5:" + "0" * 32}, "digest", "wrong block", ("digest_mismatch", "wrong_digest")),
+        ({"WARC_Payload_Digest": "md5:" + "0" * 32}, "digest", "wrong payload", ("digest_mismatch", "wrong_digest")),
+        ({"WARC_Payload_Digest": "crc:0"}, "digest", "unknown", (None, None)),
+    ],
+)
+def test_a_record_that_is_not_whole_is_kept_dropped_or_failed_by_choice(
+    fields: dict[str, str], name: str, score: str, ends: tuple[str | None, str | None]
+) -> None:
+    data = record("resource", b"some text", Content_Type="text/plain", **fields)
+    key = {"truncated": "truncated", "digest": "wrong_digest"}[name]
+    for choice, reason in zip(("keep", "drop", "fail"), (None, *ends), strict=True):
+        row = only(data, **{key: choice})
+        assert (row["reason"], row["failed"], row[f"read.{name}"]) == (reason, reason in READ_FAILURES, score)
+        assert (row["text"] is None) == (reason is not None)
+
+
+def test_a_page_of_replacement_characters_is_dropped() -> None:
+    korean = "강가에 아주 작은 헌책방이 있습니다. ".encode("euc_kr") * 10
+    page = b"<html><body><p>" + korean + b"</p></body></html>"
+    row = only(response(page, Content_Type="text/html; charset=utf-8"))
+    assert (row["reason"], row["failed"]) == ("undecodable", False)
+    assert row["value"] == row["read.replaced"] > 0.4
+    assert "characters are U+FFFD" in row["detail"]
+    assert only(response(page, Content_Type="text/html; charset=utf-8"), max_replaced=1.0)["payload"] == page
+    assert only(response(page, Content_Type="text/html"))["read.replaced"] == 0.0
+
+
 def test_the_statuses_of_documents_are_a_setting_of_the_source() -> None:
     data = response(PAGE, "200 OK") + response(PAGE, "404 Not Found") + response(PAGE, "503 Busy")
     assert [row["reason"] for row in rows(data, max_status=404)] == [None, None, "http_status"]
@@ -184,7 +261,7 @@ def test_a_large_image_is_no_document_before_it_is_too_large() -> None:
         ("русский".encode("koi8-r"), "text/plain; charset='koi8-r'", "русский"),
         ("日本語".encode("utf-16"), "text/plain", "日本語"),
         (b"\xef\xbb\xbfabc", "text/plain; charset=latin-1", "abc"),
-        (b"bad \xff byte", "text/plain; charset=utf-8", "bad \ufffd byte"),
+        (b"one bad \xff byte in this text", "text/plain; charset=utf-8", "one bad \ufffd byte in this text"),
         (b"a\0b", "text/plain; charset=utf-8", "a\0b"),
         (b"no codec of Python's \\u0041", "text/plain; charset=unicode_escape", "no codec of Python's \\u0041"),
     ],

@@ -14,16 +14,20 @@ from stages.base import Stage, failures_of, reasons_of
 from stages.failing import FAILURES
 from stages.readers import READ, READ_FAILURES, READ_REASONS, RECORD, Reading, Source
 from stages.readers.base import BatchBuilder, Row
-from stages.readers.reading import HTML, SCORES, Rules, rules_of
+from stages.readers.reading import CUTS, HTML, SCORES, WRONG_DIGESTS, Choice, Rules, rules_of
 
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "kind": st.sampled_from(["response", "resource", "conversion", "request", "continuation", "unread", "unknown"]),
     "status": st.sampled_from([0, 199, 200, 204, 299, 300, 404, 999]),
     "media": st.sampled_from([*HTML, "text/plain", "image/png", "text/html in br", ""]),
     "bytes": st.sampled_from([0, 1, 99, 100, 101, 1 << 40]),
+    "truncated": st.sampled_from(CUTS),
+    "digest": st.sampled_from(["right", "unknown", *WRONG_DIGESTS]),
+    "replaced": st.sampled_from([0.0, 0.0001, 0.0499, 0.05, 0.0501, 1.0]),
 }
 RECORDS = st.lists(st.fixed_dictionaries({}, optional=VALUES), min_size=1, max_size=8)
 LIMIT = 100
+CHOICES: st.SearchStrategy[Choice] = st.sampled_from(["keep", "drop", "fail"])
 
 
 def test_it_is_declared_as_a_stage_is() -> None:
@@ -34,9 +38,11 @@ def test_it_is_declared_as_a_stage_is() -> None:
     assert RECORD.names[-len(SCORES) :] == [f"read.{name}" for name in SCORES]
 
 
-@given(RECORDS)
-def test_a_record_is_dropped_by_the_first_check_that_drops_one_of_its_scores(records: list[dict[str, Any]]) -> None:
-    rules = rules_of(200, 299, LIMIT)
+@given(RECORDS, CHOICES, CHOICES)
+def test_a_record_is_dropped_by_the_first_check_that_drops_one_of_its_scores(
+    records: list[dict[str, Any]], cut: Choice, digest: Choice
+) -> None:
+    rules = rules_of(200, 299, LIMIT, 0.05, cut, digest)
     columns, marks = rules.marks({name: [one.get(name) for one in records] for name in SCORES}, [None] * len(records))
     for row, one in enumerate(records):
         wanted = [
@@ -47,6 +53,9 @@ def test_a_record_is_dropped_by_the_first_check_that_drops_one_of_its_scores(rec
             ("unsupported_media", one.get("media", "text/plain") not in (*HTML, "text/plain")),
             ("too_large", one.get("bytes", 1) > LIMIT),
             ("empty", one.get("bytes", 1) == 0),
+            ("incomplete", cut == "drop" and "truncated" in one),
+            ("digest_mismatch", digest == "drop" and one.get("digest") in WRONG_DIGESTS),
+            ("undecodable", one.get("replaced", 0) > 0.05),
         ]
         reason = next((name for name, is_hit in wanted if is_hit), None)
         assert marks["reason"][row].as_py() == reason
@@ -76,8 +85,8 @@ def test_a_row_keeps_its_content_if_and_only_if_it_is_not_marked(records: list[d
 
 
 def test_a_failure_comes_before_every_drop() -> None:
-    columns, marks = rules_of(200, 299, LIMIT).marks(
-        {"kind": ["response"], "status": [404], "media": [None], "bytes": [None]}, ["bad_http"]
+    columns, marks = rules_of(200, 299, LIMIT, 1.0, "keep", "keep").marks(
+        {**{name: [None] for name in SCORES}, "kind": ["response"], "status": [404]}, ["bad_http"]
     )
     assert {name: column[0].as_py() for name, column in marks.items()} == {
         "reason": "bad_http",
