@@ -23,6 +23,7 @@ from pipelines.passes.tokenizer import CopyTokenizer, FitTokenizer, tokenizer_pa
 from pipelines.passes.write import Write
 from pipelines.plan import Plan
 from pipelines.planning.labels import Labelling
+from pipelines.reading import reading_of
 from pipelines.recipe import Recipe
 from pipelines.workspace import Workspace
 from shards.training import ModelSettings, TrainSettings
@@ -121,7 +122,7 @@ def _deduplication(
         near = Near(verified.output("pairs"), keys, dedup.threshold, priorities)
         yield from (pairs, candidates, sets, verified, near)
         removed, clusters = near.output("removed"), near.output("clusters")
-    yield Drops(judge.output("verdicts"), late, exact, removed, clusters, domains, chain)
+    yield Drops(judge.output("verdicts"), late, exact, removed, clusters, domains, (reading_of(recipe.sources), *chain))
 
 
 def _writing(workspace: Workspace, judge: Judge, drops: Pass, domains: Labelling) -> Iterator[Pass]:
