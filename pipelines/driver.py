@@ -9,7 +9,6 @@ import contextlib
 import functools
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
 
 import pyarrow as pa
 
@@ -17,69 +16,25 @@ from pipelines import cost_files
 from pipelines.beam import meter
 from pipelines.beam.base import ALL, BeamPass, DriverPass, Inputs, NothingLeftError, Pass
 from pipelines.beam.runners import BeamRunner, LocalRunner
-from pipelines.chain import build_chain, build_edits, fitted_languages, with_defaults
-from pipelines.effects import check_languages, check_names
+from pipelines.checking import carried_on, check, known_digests, with_digests
 from pipelines.inspection.funnel import main_losses
 from pipelines.passes.build import KINDS, build_passes
 from pipelines.passes.drops import Drops
-from pipelines.passes.fit_lm import reference_files
 from pipelines.passes.judge import Judge
-from pipelines.passes.tokenizer import check_tokenizer
-from pipelines.plan import Plan, load_sources, make_plan, save_plan
-from pipelines.planning.digests import Digests
-from pipelines.planning.sources import SourceTable
+from pipelines.plan import Plan, load_sources, save_plan
 from pipelines.progress import Reporter
-from pipelines.rejudge import carried
 from pipelines.run import Run
-from pipelines.workspace import RECIPE_FILE, RUN_FILE, Job, Workspace, describe
+from pipelines.workspace import RUN_FILE, Job, Workspace, describe
 from shards import lock
 from shards.errors import IncompleteError, UserError
-from shards.files import fetch
 from shards.finished import DIGESTS_FILE
-from shards.manifest import PassFolder, unfolded_markers
-from shards.marker import small_table
+from shards.manifest import PassFolder
 from shards.sealed import digest_of, read_sealed, write_sealed
 from shards.store import Store
-from stages.base import link_of
-from stages.readers import cut
+
+__all__ = ["check"]
 
 TIMINGS_FILE = "timings.json"
-
-
-def check(workspace: Workspace) -> Plan:
-    """Check everything that a recipe names, before any document is read, and plan the splits.
-
-    Raises:
-        UserError: for the first thing that is wrong.
-    """
-    recipe = workspace.recipe
-    check_names(recipe)
-    for position, lm in enumerate(recipe.lm):
-        if lm.corpus:
-            reference_files(workspace, lm.corpus, f"recipe, key lm.{position}.corpus")
-        elif not fetch(workspace.input_path(lm.model or "")).is_file():
-            raise UserError(
-                f"the language model {lm.model!r} is missing",
-                place=f"recipe, key lm.{position}.model, looked in {workspace.base}",
-                remedy="Train one with 'headrace lm train', or name reference text with 'corpus'",
-            )
-    # Models still to be fitted have no file yet: their language is known, their path is not.
-    pending = {lm.language for lm in fitted_languages(recipe)}
-    fitted = dict.fromkeys(pending, "")
-    chain = [*build_chain(workspace, fitted), *build_edits(workspace, fitted)]
-    for stage in chain:
-        for path in stage.files():
-            if path and not fetch(path).is_file():
-                raise UserError(
-                    f"the file {path!r} is missing", place=f"recipe, stage {link_of(stage)}", remedy="Fix its path"
-                )
-        stage.check_files()
-    check_languages(chain, recipe)
-    check_tokenizer(workspace)
-    known = load_sources(workspace.store)
-    # Whether domains are part of what splits are called is for the stages to say that judge them.
-    judged = _carried(_spelled(workspace)).as_judged()
-    return make_plan(judged, known, known_digests(workspace.store, known), cut)
 
 
 def curate(
@@ -100,7 +55,7 @@ def curate(
     """
     store = workspace.store
     store.repairs = True
-    workspace = _carried(_spelled(workspace))
+    workspace = carried_on(workspace)
     # From here on the folder is not finished, until the digests of all passes are known again.
     if store.exists(DIGESTS_FILE):
         store.delete(DIGESTS_FILE)
@@ -126,41 +81,10 @@ def curate(
     return run
 
 
-def _spelled(workspace: Workspace) -> Workspace:
-    """Return a workspace whose recipe says every parameter: a limit that a stage has by default is a limit, too."""
-    return replace(workspace, recipe=with_defaults(workspace))
-
-
-def _carried(workspace: Workspace) -> Workspace:
-    """Return a workspace that goes on with the verdicts of its folder, where limits were moved on their scores."""
-    if workspace.judged or not workspace.store.exists(RECIPE_FILE):
-        return workspace
-    try:
-        judged = Workspace.open(workspace.store.root).judged
-    except IncompleteError:
-        # Damaged, and about to be written anew: what it said of moved limits is lost, so documents are judged again.
-        return workspace
-    return carried(workspace, judged) if judged else workspace
-
-
 def _up_to(passes: Sequence[Pass], last: str) -> list[Pass]:
     """Return the passes up to the place that ``last`` has among all there can be, whether or not it is there."""
     order = [kind.name for kind in KINDS]
     return [work for work in passes if order.index(work.name) <= order.index(last)]
-
-
-def known_digests(store: Store, sources: SourceTable) -> Digests:
-    """Return the digests of sources that a folder has read: the saved ones, and those of a run that died since.
-
-    Raises:
-        UserError: if two splits have read one source, and not the same bytes.
-    """
-    return _with_digests(store, sources, unfolded_markers(store, Judge.name))
-
-
-def _with_digests(store: Store, sources: SourceTable, markers: Iterable[pa.Table]) -> Digests:
-    """Return the saved digests, and those in tables of the judges' markers."""
-    return Digests.load(store).merged((small_table(table, "sources") for table in markers), sources, store.root)
 
 
 def make(work: Pass, run: Run, runner: LocalRunner | BeamRunner, reporter: Reporter) -> bool:
@@ -199,7 +123,7 @@ def make(work: Pass, run: Run, runner: LocalRunner | BeamRunner, reporter: Repor
 
 def _keep_digests(run: Run, parts: Iterable[pa.Table]) -> None:
     """Save the digests of all sources that were judged. Before the manifest is there: a kill must not lose them."""
-    _with_digests(run.store, run.plan.sources, parts).save(run.store)
+    with_digests(run.store, run.plan.sources, parts).save(run.store)
 
 
 def elapsed(store: Store) -> dict[str, float]:

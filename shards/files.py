@@ -97,11 +97,17 @@ def cached_copy(uri: str, sha256: str) -> Path:
     raise IncompleteError(f"{uri} is not what was written", remedy="Run the recipe again")
 
 
+def cache_folder() -> Path:
+    """Return this user's folder, on this machine, of files that can be fetched or made again."""
+    folder = Path(tempfile.gettempdir()) / f"headrace-{os.getuid()}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
 def _cached(uri: str, key: str) -> Path:
-    copy = Path(tempfile.gettempdir()) / f"headrace-{os.getuid()}" / f"{key}{PurePosixPath(uri).suffix}"
+    copy = cache_folder() / f"{key}{PurePosixPath(uri).suffix}"
     if copy.is_file():
         return copy
-    copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=copy.parent, delete=False) as out, open_input(uri) as file:
         shutil.copyfileobj(file, out, _READ_BYTES)
     os.replace(out.name, copy)

@@ -199,7 +199,7 @@ def _training_bytes(recipe: Recipe, ranks: int) -> int:
 def estimate_run(workspace: Workspace, plan: Plan, *, workers: int, ranks: int, train: bool = True) -> Estimate:
     """Estimate a run, with the sizes of the models, lists and reference texts that its recipe names."""
     from pipelines.chain import build_chain, build_edits, fitted_languages
-    from pipelines.passes.fit_lm import reference_files
+    from pipelines.planning.reference import reference_files
 
     fitted = fitted_languages(workspace.recipe)
     pending = dict.fromkeys((lm.language for lm in fitted), "")

@@ -125,31 +125,40 @@ def prepare(request: Request) -> Prepared:
     Raises:
         UserError: for the first thing that is wrong, or if the run cannot fit.
     """
-    from pipelines import driver
-    from pipelines.beam.options import BeamOptions
-    from pipelines.beam.runners import make_runner
+    recipe, base, out = _asked(request)
+    # A mistake is found before Beam is loaded, which takes longer than all the checking.
     from pipelines.capacity import machine
     from pipelines.capacity.estimate import estimate_run
+    from pipelines.checking import check
     from pipelines.effects import idle
     from pipelines.workspace import Workspace
     from shards.memory import cpus, default_ranks
 
-    recipe, base, out = _asked(request)
     trains = request.train and recipe.training is not None
     if trains:
         _require_trainer(out)
     workspace = Workspace.of(out, recipe, base)
-    options = BeamOptions.parse(request.beam_options) if request.beam_options else None
+    options = _beam_options(request)
     workers, notes = _local_workers(request.workers, options)
-    plan = driver.check(workspace)
+    plan = check(workspace)
     free, ranks = machine.measure(workspace), request.ranks or default_ranks()
     if workers is None:
         one = estimate_run(workspace, plan, workers=2, ranks=ranks)
         workers = machine.default_workers(one.worker_bytes, free.memory_bytes, cpus())
     needed = estimate_run(workspace, plan, workers=workers, ranks=ranks, train=trains)
     machine.require_capacity(needed, free, out, already_bytes=machine.bytes_at(workspace))
+    from pipelines.beam.runners import make_runner
+
     runner = make_runner(max(1, workers), options)
     return Prepared(workspace, plan, needed, free, workers, runner, trains, (*notes, *idle(workspace)))
+
+
+def _beam_options(request: Request) -> BeamOptions | None:
+    if not request.beam_options:
+        return None
+    from pipelines.beam.options import BeamOptions
+
+    return BeamOptions.parse(request.beam_options)
 
 
 def _asked(request: Request) -> tuple[Recipe, str, str]:

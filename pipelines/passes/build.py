@@ -15,7 +15,7 @@ from pipelines.passes.drops import Drops
 from pipelines.passes.edits import Edits
 from pipelines.passes.encoder import ChooseEncoder
 from pipelines.passes.exact import Exact, ExactRanges
-from pipelines.passes.fit_lm import FitLm, reference_files
+from pipelines.passes.fit_lm import FitLm
 from pipelines.passes.judge import Judge
 from pipelines.passes.near import Near, NearCandidates, NearPairs, NearSets, NearVerify
 from pipelines.passes.schedule import ResolveSchedule
@@ -23,6 +23,7 @@ from pipelines.passes.tokenizer import CopyTokenizer, FitTokenizer, tokenizer_pa
 from pipelines.passes.write import Write
 from pipelines.plan import Plan
 from pipelines.planning.labels import Labelling
+from pipelines.planning.reference import reference_files
 from pipelines.reading import reading_of
 from pipelines.recipe import Recipe
 from pipelines.workspace import Workspace

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,30 +11,10 @@ from typing import Any, ClassVar
 from pipelines.beam.base import Inputs, UnitPass
 from pipelines.beam.work_list import Output, Unit
 from pipelines.workspace import Job, Workspace
-from shards.errors import UserError
 from shards.files import hash_file
 from stages.lm import kneser_ney
 from stages.lm.kneser_ney import ESTIMATOR
 from stages.lm.normalise import SCHEME, lm_lines
-
-
-def reference_files(workspace: Workspace, corpus: tuple[str, ...], place: str) -> list[str]:
-    """Return the files of a reference corpus, sorted.
-
-    Raises:
-        UserError: if a glob matches nothing.
-    """
-    found: list[str] = []
-    for pattern in corpus:
-        matches = [path for path in glob.glob(workspace.input_path(pattern), recursive=True) if os.path.isfile(path)]
-        if not matches:
-            raise UserError(
-                f"the reference text {pattern!r} matches no file",
-                place=f"{place}, looked in {workspace.base}",
-                remedy="Fix the pattern, or name a model file with 'model' instead of 'corpus'",
-            )
-        found += matches
-    return sorted(set(found))
 
 
 def reference_lines(paths: Sequence[str]) -> Iterator[str]:

@@ -12,10 +12,11 @@ import pydantic
 from stages.base import stage
 from stages.checks import Check
 from stages.limits import AtLeastZero, Share
-from stages.scans import Scan
 from stages.scores import Count, Ratio, Values
-from stages.text import counts
+from stages.text import word_scan
+from stages.text.counts import count_stop_words
 from stages.text.stop_words import STOP_WORDS
+from stages.text.word_scan import WORD_SCAN, Words
 from stages.text.words import word_hashes
 
 
@@ -23,15 +24,16 @@ from stages.text.words import word_hashes
 class GopherQuality:
     """Drops documents that do not look like running text.
 
-    ``stages.text.words`` says what a word is, ``stages.text.counts`` what else is counted. Word length is judged where
-    at least half of the words are of a script that writes spaces: it is the characters that are not white space, for
-    each of those words. Words with a letter are weighed against what stands between white space without one: a price or
-    a row of dashes counts once. Stop words are judged in the languages that ``stop_words`` has; it replaces or adds to
-    the lists in ``stages.text.stop_words``, by language code.
+    ``stages.text.words`` says what a word is, ``stages.text.word_scan`` what else is counted. Word length is judged
+    where at least half of the words are of a script that writes spaces: it is the characters that are not white space,
+    for each of those words. Words with a letter are weighed against what stands between white space without one: a
+    price or a row of dashes counts once. Stop words are judged in the languages that ``stop_words`` has; it replaces or
+    adds to the lists in ``stages.text.stop_words``, by language code.
     """
 
     name: ClassVar[str] = "gopher_quality_v2"
     needs = ("text", "language")
+    scans = (WORD_SCAN,)
     scores = (
         Count("words", "words"),
         Ratio("mean_word_chars", "characters in a word, of scripts that write spaces"),
@@ -74,38 +76,30 @@ class GopherQuality:
                 if len(word_hashes(word)) != 1:
                     raise ValueError(f"the stop word {word!r} of {language!r} is not one word")
 
-    @property
-    def scans(self) -> tuple[Scan, ...]:
-        """The counts, which depend on the lists of stop words."""
-        lists = tuple(sorted((language, tuple(words)) for language, words in self.stop_words.items()))
-        return (Scan("counts", ("text", "language"), self._counted, lists),)
-
-    def _counted(self, batch: pa.RecordBatch) -> pa.Array:
-        lists = {**STOP_WORDS, **self.stop_words}
-        found = counts.count_words(batch.column("text"), batch.column("language").to_pylist(), lists)
-        return pa.FixedSizeListArray.from_arrays(pa.array(found.reshape(-1)), counts.COUNTS)
-
     def named_languages(self) -> Mapping[str, Sequence[str]]:
         """Return the languages of ``stop_words``."""
         return {"stop_words": list(self.stop_words)}
 
     def measure(self, batch: pa.RecordBatch) -> Mapping[str, Values]:
         """Measure text and language."""
-        flat = batch.column(self.scans[0].column).flatten().to_numpy(zero_copy_only=False)
-        found = flat.reshape(-1, counts.COUNTS).astype(np.float64)
-        count, spaced, alphabetic = found[:, counts.WORDS], found[:, counts.SPACED], found[:, counts.ALPHABETIC_WORDS]
-        words, lines = np.maximum(count, 1), np.maximum(found[:, counts.LINES], 1)
-        mostly_spaced = (2 * spaced >= words) & (spaced > 0)
-        word_chars = (found[:, counts.SPACED_CHARS] + found[:, counts.SIGNS]) / np.maximum(spaced, 1)
+        scan = Words.of(batch.column(WORD_SCAN.column))
+        found = scan.counts.astype(np.float64)
+        count, spaced = found[:, word_scan.WORDS], found[:, word_scan.SPACED]
+        alphabetic = found[:, word_scan.ALPHABETIC_WORDS]
         languages = batch.column("language").to_pylist()
-        listed = np.array([bool(self.stop_words.get(name, STOP_WORDS.get(name))) for name in languages], np.bool_)
+        lists = {**STOP_WORDS, **self.stop_words}
+        stop_words = count_stop_words(scan, batch.column("text"), languages, lists)
+        listed = np.array([bool(lists.get(name)) for name in languages], np.bool_)
+        words, lines = np.maximum(count, 1), np.maximum(found[:, word_scan.LINES], 1)
+        mostly_spaced = (2 * spaced >= words) & (spaced > 0)
+        word_chars = (found[:, word_scan.SPACED_CHARS] + found[:, word_scan.SIGNS]) / np.maximum(spaced, 1)
         return {
             "words": count,
             "mean_word_chars": np.where(mostly_spaced, word_chars, np.nan),
-            "hashes_per_word": found[:, counts.HASHES] / words,
-            "ellipses_per_word": found[:, counts.ELLIPSES] / words,
-            "bullet_lines": found[:, counts.BULLET_LINES] / lines,
-            "ellipsis_lines": found[:, counts.ELLIPSIS_LINES] / lines,
-            "alphabetic_words": alphabetic / np.maximum(alphabetic + found[:, counts.LETTERLESS_RUNS], 1),
-            "stop_words": np.where(listed, found[:, counts.STOP_WORDS_FOUND], np.nan),
+            "hashes_per_word": found[:, word_scan.HASHES] / words,
+            "ellipses_per_word": found[:, word_scan.ELLIPSES] / words,
+            "bullet_lines": found[:, word_scan.BULLET_LINES] / lines,
+            "ellipsis_lines": found[:, word_scan.ELLIPSIS_LINES] / lines,
+            "alphabetic_words": alphabetic / np.maximum(alphabetic + found[:, word_scan.LETTERLESS_RUNS], 1),
+            "stop_words": np.where(listed, stop_words, np.nan),
         }

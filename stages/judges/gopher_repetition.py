@@ -10,20 +10,12 @@ import pyarrow as pa
 from stages.base import stage
 from stages.checks import Check
 from stages.limits import Share
-from stages.scans import Scan
 from stages.scores import Ratio, Values
-from stages.text.repetition import MEASURES, measure_repetition
+from stages.text.repetition import measure_repetition
+from stages.text.word_scan import WORD_SCAN, Words
 
 _TOP: Final = (2, 3, 4)
 _DUPLICATE: Final = (5, 6, 7, 8, 9, 10)
-
-
-def _measured(batch: pa.RecordBatch) -> pa.Array:
-    found = measure_repetition(batch.column("text"))
-    return pa.FixedSizeListArray.from_arrays(pa.array(found.reshape(-1)), MEASURES)
-
-
-REPETITION: Final = Scan("repetition", ("text",), _measured)
 
 
 @stage
@@ -36,7 +28,7 @@ class GopherRepetition:
     """
 
     name: ClassVar[str] = "gopher_repetition_v2"
-    scans = (REPETITION,)
+    scans = (WORD_SCAN,)
     scores = (
         Ratio("duplicate_lines", "share of lines that occurred before"),
         Ratio("duplicate_paragraphs", "share of paragraphs that occurred before"),
@@ -66,5 +58,5 @@ class GopherRepetition:
 
     def measure(self, batch: pa.RecordBatch) -> Mapping[str, Values]:
         """Measure the text alone."""
-        shares = batch.column(REPETITION.column).flatten().to_numpy(zero_copy_only=False).reshape(-1, MEASURES)
+        shares = measure_repetition(Words.of(batch.column(WORD_SCAN.column)))
         return {score.name: shares[:, place] for place, score in enumerate(self.scores)}

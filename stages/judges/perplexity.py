@@ -17,7 +17,7 @@ from shards.files import fetch
 from stages.base import stage, text_of
 from stages.checks import Check
 from stages.limits import Grouped, Percentile, Positive
-from stages.lm.normalise import iter_lm_lines
+from stages.lm.normalise import iter_lm_bytes
 from stages.models.cache import load_once
 from stages.scores import Count, Log10, Values
 
@@ -103,9 +103,10 @@ class Perplexity:
 def log10_perplexity(model: Any, text: str, max_tokens: int) -> tuple[float, int]:
     """Return (log10 of the perplexity of ``text``, tokens); (NaN, 0) if no line of it has a token."""
     total, tokens = 0.0, 0
-    for line in iter_lm_lines(text):
+    # KenLM takes UTF-8, and would make it of a string.
+    for line in iter_lm_bytes(text):
         total += model.score(line, bos=True, eos=True)
-        tokens += line.count(" ") + 2
+        tokens += line.count(b" ") + 2
         if tokens >= max_tokens:
             break
     return (-total / tokens, tokens) if tokens else (math.nan, 0)

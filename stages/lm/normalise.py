@@ -26,7 +26,7 @@ _SPACE = 0x20
 _ZERO = 0x30
 
 # NUL ends a C string inside KenLM and half a surrogate pair has no UTF-8: both become a space.
-_NOT_TEXT = re.compile("[\0\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 # Every character that takes part in canonical reordering is outside \w, apart from two of the same combining class.
 # CPython reorders a run of them by insertion sort: 80,000 alternating marks cost 3 s. No script stacks marks this high:
@@ -48,6 +48,12 @@ def lm_lines(text: str) -> list[str]:
 
 def iter_lm_lines(text: str) -> Iterator[str]:
     """Yield what ``lm_lines`` gives, line by line; no more of the text than some 64 k characters is worked on ahead."""
+    for line in iter_lm_bytes(text):
+        yield line.decode()
+
+
+def iter_lm_bytes(text: str) -> Iterator[bytes]:
+    """Yield what ``iter_lm_lines`` yields, as UTF-8."""
     lines = text.splitlines()
     start = size = 0
     for end, line in enumerate(lines, 1):
@@ -57,16 +63,24 @@ def iter_lm_lines(text: str) -> Iterator[str]:
             start, size = end, 0
 
 
-def _tokenised(lines: Sequence[str]) -> list[str]:
-    block = "\n".join(lines)
-    if not block.isascii():
-        clean = _NOT_TEXT.sub(" ", block).split("\n")
-        block = "\n".join(line if line.isascii() else _nfkc(line) for line in clean)
-    data = np.frombuffer(block.lower().encode(), np.uint8)
+def _tokenised(lines: Sequence[str]) -> list[bytes]:
+    try:
+        block = _lower(lines)
+    except UnicodeEncodeError:
+        # Texts from a table have no half of a surrogate pair, so they are not searched for one.
+        block = _lower([_SURROGATE.sub(" ", line) for line in lines])
+    data = np.frombuffer(block, np.uint8)
     # A symbol takes a byte and its space another, so text at most doubles; and no line is shorter than its end.
     out = np.empty(2 * len(data) + 1, np.uint8)
     size = _cut(argument(data), character_table(), out)
-    return out[:size].tobytes().decode().split("\n")[:-1]
+    return out[:size].tobytes().split(b"\n")[:-1]
+
+
+def _lower(lines: Sequence[str]) -> bytes:
+    # A line at a time: those in ASCII, which are most, are lowered many times as fast.
+    return "\n".join(
+        line.lower() if line.isascii() else _nfkc(line.replace("\0", " ")).lower() for line in lines
+    ).encode()
 
 
 @kernel
@@ -75,7 +89,9 @@ def _cut(data: npt.NDArray[np.uint8], table: npt.NDArray[np.uint32], out: npt.ND
     count = tokens = was_word = np.int64(0)
     at, end = 0, len(data)
     while at < end:
-        point, after = decode(data, at, end)
+        point, after = np.int64(data[np.uint64(at)]), at + 1
+        if point >= 0x80:
+            point, after = decode(data, at, end)
         entry = np.int64(table[np.uint64(point)])
         kind = entry >> CLASS_SHIFT
         is_word = np.int64((kind == LETTER) | (kind == SINGLE) | (kind == JOINED))

@@ -7,15 +7,13 @@ next member. What comes out does not depend on how the input's ``read`` chunks i
 
 from __future__ import annotations
 
-import zlib
 from collections import deque
 from dataclasses import dataclass
 from typing import Any, Final
 
-import zstandard
-
 from stages.readers.guard import PASSING, Failed, attempt, explain
 from stages.readers.members import (
+    DECODING_ERRORS,
     PROBE_BYTES,
     SLICE_BYTES,
     ZSTD_FEED_BYTES,
@@ -261,7 +259,7 @@ class Stream:
             self._member = None
 
     def _stop_decoding(self, error: BaseException) -> None:
-        known = isinstance(error, (zlib.error, zstandard.ZstdError))
+        known = isinstance(error, DECODING_ERRORS)
         self._stop("decompression", f"damaged {self.compression} data: {error if known else explain(error)}")
 
     def _drain(self) -> bool:

@@ -56,8 +56,12 @@ def _mask_of(lanes_of: Callable[[Any, Any], Any]) -> Any:
     return intrinsic(define)
 
 
+def _is_letter(builder: Any, block: Any) -> Any:
+    return _between(builder, builder.or_(block, _all(0x20)), ord("a"), ord("z"))
+
+
 def _is_word_byte(builder: Any, block: Any) -> Any:
-    letter = _between(builder, builder.or_(block, _all(0x20)), ord("a"), ord("z"))
+    letter = _is_letter(builder, block)
     digit = _between(builder, block, ord("0"), ord("9"))
     return builder.or_(builder.or_(letter, digit), _between(builder, block, ord("_"), ord("_")))
 
@@ -68,6 +72,8 @@ def _is_control_or_high(builder: Any, block: Any) -> Any:
 
 word_bytes = _mask_of(_is_word_byte)
 """Intrinsic (data, at): ASCII letters, digits and ``_``, which is what ``characters`` calls a letter, of ASCII."""
+letters = _mask_of(_is_letter)
+"""Intrinsic (data, at): letters of ASCII."""
 not_ascii = _mask_of(lambda builder, block: _between(builder, block, 0x80, 0xFF))
 """Intrinsic (data, at): bytes from 0x80 on."""
 controls = _mask_of(_is_control_or_high)

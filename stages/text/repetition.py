@@ -1,8 +1,6 @@
-"""How far a document repeats itself: in lines, in paragraphs, and in n-grams of the words of ``stages.text.words``.
+"""How far a document repeats itself: in lines, in paragraphs, and in n-grams of its words.
 
-A line ends at a line feed; lines of white space alone separate paragraphs and do not count. Two lines are the same if
-their words are and the signs between them, white space aside. Characters are counted without white space; what stands
-between two words counts with the first.
+``stages.text.word_scan`` says what words, lines and paragraphs are; characters are counted without white space.
 """
 
 from __future__ import annotations
@@ -11,31 +9,25 @@ from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from stages.jit import kernel, mix, subkernel
-from stages.text.characters import CLASS_SHIFT, IGNORED, SEPARATOR, WHITESPACE, character_table
-from stages.text.utf8 import decode, utf8_buffers
-from stages.text.words import CHARACTERS, TOUCHING_WORD, cut_words
+from stages.text.word_scan import Words
 
 MEASURES: Final = 13
 
-MAX_WORDS: Final = 1 << 20
-"""Words and lines of one document that are measured, and so the memory that it takes: about 100 MB."""
-
 UInt64s: TypeAlias = npt.NDArray[np.uint64]
+Int32s: TypeAlias = npt.NDArray[np.int32]
 Int64s: TypeAlias = npt.NDArray[np.int64]
 
 _START: Final = np.uint64(0xCBF29CE484222325)
 _PRIME: Final = np.uint64(0x100000001B3)
-_LINE_FEED: Final = 0x0A
 
 
-def measure_repetition(text: pa.Array) -> npt.NDArray[np.float64]:
+def measure_repetition(words: Words) -> npt.NDArray[np.float64]:
     """Measure how far each document repeats itself.
 
     Args:
-        text: string array of n documents; null counts as empty.
+        words: the scan of n documents.
 
     Returns:
         float64 array of shape (n, MEASURES): the shares of repeated lines and paragraphs by number, the same by
@@ -43,98 +35,38 @@ def measure_repetition(text: pa.Array) -> npt.NDArray[np.float64]:
         inside n-grams that occurred before (n = 5 to 10), each character counted once. Of a document over ``MAX_WORDS``
         words or lines the first so many are measured.
     """
-    data, bounds = utf8_buffers(text.fill_null("") if text.null_count else text)
-    # A word takes two bytes, what separates it from the next included, and so does a line.
-    room = int(np.diff(bounds).max(initial=0)) // 2 + 1
-    out = np.zeros((len(text), MEASURES), np.float64)
-    _measure(data, bounds, character_table(), min(room, MAX_WORDS), out)
+    out = np.zeros((len(words.rest), MEASURES), np.float64)
+    most = max(np.diff(words.word_starts).max(initial=0), np.diff(words.line_starts).max(initial=0))
+    flat = words.words, words.before, words.lines, words.line_chars
+    _measure(flat, words.word_starts, words.line_starts, int(most), out)
     return out
 
 
 @kernel
 def _measure(
-    data: npt.NDArray[np.uint8],
-    bounds: Int64s,
-    table: npt.NDArray[np.uint32],
+    flat: tuple[UInt64s, Int32s, UInt64s, Int32s],
+    word_starts: Int64s,
+    line_starts: Int64s,
     capacity: int,
     out: npt.NDArray[np.float64],
 ) -> None:
-    """Fill ``out``, of shape (rows, MEASURES); at most ``capacity`` words and lines of a document are held."""
-    words, keys = np.empty(capacity + 1, np.uint64), np.empty(capacity, np.uint64)
-    ends, notes = np.empty(capacity + 1, np.int64), np.empty(capacity + 1, np.int64)
-    before, chars = np.empty(capacity + 1, np.int64), np.empty(capacity, np.int64)
-    opens = np.empty(capacity, np.bool_)
-    first, seen = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
-    slots = np.empty(4 * capacity + 4, np.int64)
+    """Fill ``out``, of shape (rows, MEASURES); no document has more words or lines than ``capacity``."""
+    keys, active = np.empty(capacity, np.uint64), np.empty(capacity, np.int32)
+    first, seen = np.empty(capacity, np.int32), np.empty(capacity, np.int32)
+    chars, slots = np.empty(capacity, np.int64), np.empty(4 * capacity + 4, np.int32)
+    met = np.empty(16 * capacity + 4, np.uint8)
     for row in range(len(out)):
-        end, count = cut_words(data, bounds[row], bounds[row + 1], table, words, ends, notes)
-        if count > capacity or end < bounds[row + 1]:
-            count, end = capacity, int(ends[capacity - 1])
-        cut = words[:count], ends[:count], notes[:count]
-        count, lines = _scan(data, bounds[row], end, table, cut, before, keys, chars, opens)
-        _measure_lines(keys[:lines], chars[:lines], opens, before[count], first, seen, slots, out[row])
-        _measure_ngrams(words[:count], before, keys, first, seen, slots, out[row, 4:7], out[row, 7:])
+        start, end = word_starts[row], word_starts[row + 1]
+        before = flat[1][start + row : end + row + 1]
+        first_line, last_line = line_starts[row], line_starts[row + 1]
+        lines, sizes = flat[2][first_line:last_line], flat[3][first_line:last_line]
+        measured, total = out[row], before[end - start]
+        _measure_lines(lines, sizes, total, keys, chars, active, first, seen, slots, measured)
+        _measure_ngrams(flat[0][start:end], before, keys, active, first, seen, slots, met, measured[4:7], measured[7:])
 
 
 @subkernel
-def _scan(
-    data: npt.NDArray[np.uint8],
-    at: int,
-    end: int,
-    table: npt.NDArray[np.uint32],
-    cut: tuple[UInt64s, Int64s, Int64s],
-    before: Int64s,
-    keys: UInt64s,
-    chars: Int64s,
-    opens: npt.NDArray[np.bool_],
-) -> tuple[int, int]:
-    """Read the words that were ``cut`` from ``data[at:end]``, and the signs between them.
-
-    Fills ``before`` (the characters before each word, and before the end); and by line ``keys``, ``chars``, and
-    ``opens`` (whether a paragraph begins with it).
-
-    Returns:
-        the number of words and of lines: of all, or of those before ``chars`` is full.
-    """
-    words, ends, notes = cut
-    count = len(words)
-    characters = line_start = lines = 0
-    key = _START
-    is_after_blank = True
-    for word in range(count + 1):
-        is_word = word < count
-        while at < end and not (is_word and notes[word] & TOUCHING_WORD):
-            point, after = decode(data, at, end)
-            entry = np.int64(table[np.uint64(point)])
-            kind = entry >> CLASS_SHIFT
-            if kind != SEPARATOR and kind != IGNORED:
-                break
-            at = after
-            if point == _LINE_FEED:
-                if characters > line_start:
-                    if lines == len(chars):
-                        before[word] = line_start
-                        return word, lines
-                    keys[lines], chars[lines], opens[lines] = key, characters - line_start, is_after_blank
-                    lines += 1
-                is_after_blank = characters == line_start
-                line_start, key = characters, _START
-            elif not entry & WHITESPACE and kind != IGNORED:
-                key = mix(key ^ np.uint64(point)) * _PRIME
-                characters += 1
-        before[word] = characters
-        if is_word:
-            key = mix(key ^ words[word]) * _PRIME
-            characters += notes[word] & CHARACTERS
-            at = ends[word]
-    if characters > line_start and lines < len(chars):
-        keys[lines], chars[lines], opens[lines] = key, characters - line_start, is_after_blank
-        lines += 1
-    return count, lines
-
-
-@subkernel
-def _group(keys: UInt64s, active: Int64s, first: Int64s, seen: Int64s, slots: Int64s) -> None:
+def _group(keys: UInt64s, active: Int32s, first: Int32s, seen: Int32s, slots: Int32s) -> None:
     """Group the positions ``active`` by key: ``first[i]`` is the first position with the key of i, ``seen[first]`` the
     number of them. ``slots`` is scratch of a power of two over twice their number."""
     size = 4
@@ -142,23 +74,51 @@ def _group(keys: UInt64s, active: Int64s, first: Int64s, seen: Int64s, slots: In
         size *= 2
     slots[:size] = -1
     for i in active:
-        slot = np.int64(keys[i] & np.uint64(size - 1))
-        while slots[slot] >= 0 and keys[slots[slot]] != keys[i]:
+        key = keys[i]
+        slot = np.int64(key & np.uint64(size - 1))
+        held = slots[slot]
+        while held >= 0 and keys[held] != key:
             slot = (slot + 1) & (size - 1)
-        if slots[slot] < 0:
-            slots[slot] = i
+            held = slots[slot]
+        if held < 0:
+            slots[slot] = held = i
             seen[i] = 0
-        first[i] = slots[slot]
-        seen[slots[slot]] += 1
+        first[i] = held
+        seen[held] += 1
+
+
+@subkernel
+def _leave_repeated(keys: UInt64s, active: Int32s, met: npt.NDArray[np.uint8]) -> int:
+    """Fill ``active`` with the positions of keys that may occur twice, and return how many they are: all that do, and
+    of the others one in eight or fewer. ``met`` is scratch of a power of two over eight times their number.
+
+    Most words of a text begin no bigram that repeats. This tells so without a branch, from a table in the nearest
+    cache.
+    """
+    size = 4
+    while size < 8 * len(keys):
+        size *= 2
+    met[:size] = 0
+    mask = np.uint64(size - 1)
+    for key in keys:
+        slot = key & mask
+        met[slot] = min(met[slot] + 1, 2)
+    count = 0
+    for i in range(len(keys)):
+        active[count] = i
+        count += met[keys[i] & mask] > 1
+    return count
 
 
 @subkernel
 def _duplicate_shares(
-    keys: UInt64s, chars: Int64s, total: int, first: Int64s, seen: Int64s, slots: Int64s
+    keys: UInt64s, chars: Int64s, total: int, active: Int32s, first: Int32s, seen: Int32s, slots: Int32s
 ) -> tuple[float, float]:
     """Return the shares, by number and by characters, of the items that repeat an earlier one."""
     count = repeated = 0
-    _group(keys, np.arange(len(keys)), first, seen, slots)
+    for i in range(len(keys)):
+        active[i] = i
+    _group(keys, active[: len(keys)], first, seen, slots)
     for i in range(len(keys)):
         if first[i] != i:
             count += 1
@@ -168,79 +128,97 @@ def _duplicate_shares(
 
 @subkernel
 def _measure_lines(
+    lines: UInt64s,
+    sizes: Int32s,
+    total: int,
     keys: UInt64s,
     chars: Int64s,
-    opens: npt.NDArray[np.bool_],
-    total: int,
-    first: Int64s,
-    seen: Int64s,
-    slots: Int64s,
+    active: Int32s,
+    first: Int32s,
+    seen: Int32s,
+    slots: Int32s,
     out: npt.NDArray[np.float64],
 ) -> None:
     """Fill ``out[:4]`` with the duplicate shares of lines and paragraphs: by number, then by characters."""
-    out[0], out[2] = _duplicate_shares(keys, chars, total, first, seen, slots)
+    for line in range(len(lines)):
+        keys[line], chars[line] = lines[line], abs(sizes[line])
+    count = len(lines)
+    out[0], out[2] = _duplicate_shares(keys[:count], chars[:count], total, active, first, seen, slots)
     # Paragraphs take the place of their lines: there are no more of them.
     blocks = 0
-    for line in range(len(keys)):
+    for line in range(count):
         key, size = keys[line], chars[line]
-        if opens[line] or line == 0:
+        if sizes[line] < 0 or line == 0:
             keys[blocks], chars[blocks] = _START, 0
             blocks += 1
         keys[blocks - 1] = mix(keys[blocks - 1] ^ key) * _PRIME
         chars[blocks - 1] += size
-    out[1], out[3] = _duplicate_shares(keys[:blocks], chars[:blocks], total, first, seen, slots)
+    out[1], out[3] = _duplicate_shares(keys[:blocks], chars[:blocks], total, active, first, seen, slots)
 
 
 @subkernel
-def _covered(active: Int64s, chosen: npt.NDArray[np.bool_], n: int, before: Int64s) -> int:
-    """Return the characters of the words inside the n-grams at those ``active`` positions that are ``chosen``."""
+def _covered(active: Int32s, chosen: np.int64, first: Int32s, n: int, before: Int32s) -> int:
+    """Return the characters of the words inside n-grams at ``active`` positions: inside those that are the one at
+    ``chosen``, or, if that is negative, inside those that occurred before."""
     end = covered = 0
-    for k in range(len(active)):
-        if chosen[k]:
-            i = active[k]
-            covered += before[i + n] - before[max(i, end)]
+    for i in active:
+        if first[i] == chosen or (chosen < 0 and first[i] != i):
+            covered += before[i + n] - before[i if i > end else end]
             end = i + n
     return covered
 
 
 @subkernel
-def _most_common(active: Int64s, first: Int64s, seen: Int64s, n: int, before: Int64s) -> int:
+def _most_common(active: Int32s, first: Int32s, seen: Int32s, n: int, before: Int32s) -> np.int64:
     """Return the first position of the n-gram that occurs most, of equals of the longest in characters."""
-    best = best_seen = best_chars = 0
+    best = best_seen = best_chars = np.int64(0)
     for i in active:
         if first[i] == i:
             chars = before[i + n] - before[i]
             if seen[i] > best_seen or (seen[i] == best_seen and chars > best_chars):
-                best, best_seen, best_chars = i, seen[i], chars
+                best, best_seen, best_chars = np.int64(i), np.int64(seen[i]), np.int64(chars)
     return best
 
 
 @subkernel
 def _measure_ngrams(
     words: UInt64s,
-    before: Int64s,
+    before: Int32s,
     keys: UInt64s,
-    first: Int64s,
-    seen: Int64s,
-    slots: Int64s,
+    active: Int32s,
+    first: Int32s,
+    seen: Int32s,
+    slots: Int32s,
+    met: npt.NDArray[np.uint8],
     top: npt.NDArray[np.float64],
     duplicate: npt.NDArray[np.float64],
 ) -> None:
     """Fill ``top`` and ``duplicate``, for n of 2 to 4 and of 5 to 10. An n-gram that repeats begins with an
     (n-1)-gram that repeats, so each n looks only at the positions which the one before left."""
     total = max(before[len(words)], 1)
-    active = np.arange(len(words))
-    keys[: len(words)] = words
+    count = len(words)
+    for i in range(count):
+        active[i], keys[i] = i, words[i]
     for n in range(2, 11):
-        active = active[active + n <= len(words)]
-        for i in active:
+        # Positions ascend, so those that are too near the end are the last.
+        while count and active[count - 1] + n > len(words):
+            count -= 1
+        for k in range(count):
+            i = active[k]
             keys[i] = mix(keys[i] * _PRIME ^ words[i + n - 1])
-        _group(keys, active, first, seen, slots)
-        active = active[seen[first[active]] > 1]
-        if not len(active):
+        if n == 2:
+            count = _leave_repeated(keys[:count], active, met)
+        _group(keys, active[:count], first, seen, slots)
+        left = 0
+        for k in range(count):
+            i = active[k]
+            active[left] = i
+            left += seen[first[i]] > 1
+        count = left
+        if not count:
             return
         if n <= 4:
-            chosen = first[active] == _most_common(active, first, seen, n, before)
-            top[n - 2] = _covered(active, chosen, n, before) / total
+            chosen = _most_common(active[:count], first, seen, n, before)
+            top[n - 2] = _covered(active[:count], chosen, first, n, before) / total
         else:
-            duplicate[n - 5] = _covered(active, first[active] != active, n, before) / total
+            duplicate[n - 5] = _covered(active[:count], np.int64(-1), first, n, before) / total

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stages.jit import argument, kernel, mix, subkernel
-from stages.text.blocks import BLOCK, load, not_ascii, sum_of_terms, trailing_zeros, word_bytes
+from stages.text.blocks import BLOCK, letters, load, not_ascii, sum_of_terms, trailing_zeros, word_bytes
 from stages.text.characters import (
     ALPHABETIC,
     CLASS_SHIFT,
@@ -42,10 +42,9 @@ from stages.text.utf8 import decode
 _NOTE_SHIFT: Final = 40
 ALPHABETIC_WORD: Final = ALPHABETIC << _NOTE_SHIFT
 UNSPACED_WORD: Final = 1 << 61
-TOUCHING_WORD: Final = 1 << 60
-CHARACTERS: Final = TOUCHING_WORD - 1
-"""What ``cut_words`` notes of a word: whether a letter is in it; whether it is of a script that writes no spaces;
-whether it begins where the word before ends (not noted of every such word); in the bits of CHARACTERS their number."""
+CHARACTERS: Final = (1 << 60) - 1
+"""What ``cut_words`` notes of a word: whether a letter is in it; whether it is of a script that writes no spaces; in
+the bits of CHARACTERS their number."""
 
 _SEED: Final = np.uint64(0x243F6A8885A308D3)
 _BASE: Final = np.uint64(0xD6E8FEB86659FD93)
@@ -213,7 +212,10 @@ def cut_words(
     at: int,
     end: int,
     table: npt.NDArray[np.uint32],
+    terms: npt.NDArray[np.uint64],
+    powers: npt.NDArray[np.uint64],
     words: npt.NDArray[np.uint64],
+    starts: npt.NDArray[np.int64],
     ends: npt.NDArray[np.int64],
     notes: npt.NDArray[np.int64],
 ) -> tuple[int, int]:
@@ -224,28 +226,68 @@ def cut_words(
         at: where to begin, not inside a word.
         end: where the text ends.
         table: ``character_table()``.
+        terms: ``byte_terms()``.
+        powers: ``base_powers()``.
         words: filled with the hash of every word, the same for the same words; at least two slots.
+        starts: filled with where every word begins.
         ends: filled with where every word ends.
         notes: filled with ``ALPHABETIC_WORD``, ``UNSPACED_WORD``, ``TOUCHING_WORD`` and the number of characters.
 
     Returns:
         where the next call begins (``end`` if nothing is left), and the number of words.
     """
-    last = len(words) - 1
+    last, last_block = len(words) - 1, len(data) - BLOCK
     count = np.int64(0)
     kind = note = letter = np.int64(SEPARATOR)
-    state = _SEED
+    state, begin = _SEED, np.int64(at)
     while at < end and count < last:
         if data[np.uint64(at)] < 0x80:
             if kind > LETTER:
                 count += 1
                 kind, state = np.int64(SEPARATOR), _SEED
+            if _SHORT <= at <= last_block and count < last - BLOCK and load(data, at) & _HIGH_BITS == 0:
+                size = min(end - at, trailing_zeros(not_ascii(data, at)))
+                runs = word_bytes(data, at) & (_ONES >> np.uint64(BLOCK - size))
+                alphabetic = letters(data, at)
+                if kind & ~runs & 1:
+                    count += 1
+                    kind = np.int64(SEPARATOR)
+                if kind == SEPARATOR:
+                    state, note, begin = _SEED, np.int64(0), at + trailing_zeros(runs)
+                rest = runs
+                while rest:
+                    start = trailing_zeros(rest)
+                    length = trailing_zeros(~(rest >> np.uint64(start)))
+                    stop = start + length
+                    # As ``hash_words`` does.
+                    place = at + start + (length & (_SHORT - 1))
+                    unused = np.uint64(8 * (-length & (_SHORT - 1)))
+                    chunk = load(data, place - _SHORT) >> unused << unused
+                    if length & (_SHORT - 1):
+                        state = state * powers[np.uint64(length & (_SHORT - 1))] + sum_of_terms(chunk, terms)
+                    while place < at + stop:
+                        state = state * powers[np.uint64(_SHORT)] + sum_of_terms(load(data, place), terms)
+                        place += _SHORT
+                    after = rest + (rest & -rest)
+                    has_letter = np.int64(rest & ~after & alphabetic != 0)
+                    note = (note + length) | has_letter * ALPHABETIC_WORD
+                    slot = np.uint64(count)
+                    words[slot] = state
+                    starts[slot], ends[slot], notes[slot] = begin, at + stop, note
+                    rest &= after
+                    if stop < size:
+                        count += 1
+                        state, note, begin = _SEED, np.int64(0), at + trailing_zeros(rest)
+                kind = np.int64(runs >> np.uint64(size - 1) & np.uint64(1))
+                at += size
+                continue
             # A character ends one word at most.
-            stop = min(end, at + int(last - count))
+            stop = min(end, at + min(_SHORT, int(last - count)))
             while at < stop:
                 point = np.int64(data[np.uint64(at)])
                 if point >= 0x80:
                     break
+                begin = begin if kind else np.int64(at)
                 at += 1
                 entry = np.int64(table[np.uint64(point)])
                 # Letter or separator, 1 or 0. Where words end cannot be predicted, so nothing branches on it: what is
@@ -257,9 +299,10 @@ def cut_words(
                 state = ((state * _BASE + np.uint64(entry & LOWER_CASE)) & is_letter) | (_SEED & ~is_letter)
                 words[slot] = state
                 note = ((note & -kind) + 1) | (entry & ALPHABETIC) << _NOTE_SHIFT
-                ends[slot], notes[slot] = at, note
+                starts[slot], ends[slot], notes[slot] = begin, at, note
                 kind = its
             continue
+        before = np.int64(at)
         point, at = decode(data, at, end)
         entry = np.int64(table[np.uint64(point)])
         its = entry >> CLASS_SHIFT
@@ -267,9 +310,9 @@ def cut_words(
             continue
         is_new, letter = _begins(its, kind, letter, point)
         if is_new:
-            note = np.int64(0 if kind == SEPARATOR else TOUCHING_WORD)
+            note = np.int64(0)
             count += kind != SEPARATOR
-            kind, state = np.int64(LETTER) if its == MARK else its, _SEED
+            kind, state, begin = np.int64(LETTER) if its == MARK else its, _SEED, before
             if kind != LETTER:
                 note |= UNSPACED_WORD
         if kind != SEPARATOR:
@@ -277,7 +320,7 @@ def cut_words(
             slot = np.uint64(count)
             words[slot] = state
             note = (note + 1) | (entry & ALPHABETIC) << _NOTE_SHIFT
-            ends[slot], notes[slot] = at, note
+            starts[slot], ends[slot], notes[slot] = begin, at, note
     if kind != SEPARATOR:
         if at == end:
             count += 1

@@ -18,7 +18,7 @@ from stages.html import nesting as html_nesting
 from stages.html import stack as html_stack
 from stages.html import tree as html_tree
 from stages.jit import argument, kernel, mix64, random_words
-from stages.text import blocks, characters, counts, normal, repetition, shingles, utf8, words
+from stages.text import blocks, characters, counts, normal, shingles, utf8, word_scan, words
 
 ROOT = Path(__file__).parents[2]
 
@@ -72,15 +72,20 @@ from stages.judges.fingerprint import Fingerprint
 from stages.dedup.minhash import signatures
 from stages.dedup.near import candidate_pairs, greedy_survivors, jaccard_of_pairs, near_keys
 from stages.lm.normalise import lm_lines
-from stages.text.counts import count_words
+from stages.text.counts import count_stop_words
 from stages.text.repetition import measure_repetition
 from stages.text.shingles import batch_shingles
+from stages.text.word_scan import Words, scan_words
 
 for text in (pa.array(["a b", None]), pa.array(["", "c d e f g h"], pa.large_string())[1:], pa.array([], pa.string())):
     Fingerprint().judge(pa.record_batch({"text": text}))
-    count_words(text, ["en"] * len(text), {"en": ("a", "b")})
-    count_words(text, ["en"] * len(text), {})
-    measure_repetition(text)
+    scan = scan_words(text)
+    taken = scan.take(pa.array([0] * min(len(text), 1), pa.int64()))
+    for words in map(Words.of, (scan, taken, scan[:0])):
+        rows = len(words.rest)
+        count_stop_words(words, text[:rows], ["en"] * rows, {"en": ("a", "b")})
+        count_stop_words(words, text[:rows], ["en"] * rows, {})
+        measure_repetition(words)
     lm_lines("".join(text.fill_null("").to_pylist()))
     offsets, hashes = batch_shingles(text, 5)
     signatures(offsets, np.frombuffer(hashes.tobytes(), np.uint64), 8, 1)
@@ -122,7 +127,7 @@ def test_an_argument_is_a_view_where_it_can_be() -> None:
     assert argument(array[::2]).flags.c_contiguous
 
 
-@pytest.mark.parametrize("kernel", [shingles._shingle, counts._count, repetition._measure, words._hash_words])
+@pytest.mark.parametrize("kernel", [shingles._shingle, counts._count, word_scan._scan, words._hash_words])
 def test_a_kernel_that_cuts_words_is_named_after_their_definition(kernel: Any) -> None:
     source = jit._source(kernel.py_func, set())
     for module in (words, utf8):

@@ -18,11 +18,12 @@ from stages.base import Stage, score_column, stage, text_of
 from stages.checks import Check
 from stages.failing import STAGE_ERROR
 from stages.judges.gopher_quality import GopherQuality
+from stages.judges.gopher_repetition import GopherRepetition
 from stages.limits import AtLeastZero
 from stages.marking import mark
 from stages.scans import Scan
 from stages.scores import Count, Values
-from stages.text import counts
+from stages.text import word_scan
 from tests.stages.support import stage_of
 
 Batches = Callable[..., pa.RecordBatch]
@@ -111,28 +112,29 @@ def test_two_instances_of_a_stage_share_one_scan(documents: Batches, calls: list
     assert found.column("three.a").to_pylist() == found.column("one.a").to_pylist() == [2, 0, 0]
 
 
-def test_two_instances_of_gopher_quality_share_one_scan(documents: Batches, monkeypatch: pytest.MonkeyPatch) -> None:
-    counted: list[int] = []
-    real = counts.count_words
+def test_both_gopher_stages_and_their_instances_share_one_scan(
+    documents: Batches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scanned: list[int] = []
+    real = word_scan.scan_words
 
-    def count(text: pa.Array, *rest: Any) -> Any:
-        counted.append(len(text))
-        return real(text, *rest)
+    def scan(text: pa.Array) -> pa.StructArray:
+        scanned.append(len(text))
+        return real(text)
 
-    monkeypatch.setattr(counts, "count_words", count)
+    monkeypatch.setattr(word_scan, "scan_words", scan)
     texts = ["It was the best of times, and the worst of them. " * 8, "short", "the of and to " * 20]
     batch = documents(3, text=texts, language=["en"] * 3)
     mild = stage_of(GopherQuality, min_words=1, min_stop_words=0, instance="mild")
     strict = stage_of(GopherQuality, instance="strict")
-    found = run([mild, strict], batch)
-    assert counted == [3]
-    assert found.column("reason").to_pylist() == [None, "too_few_words", "short_words"]
+    other = stage_of(GopherQuality, stop_words={"en": ("best",)}, min_words=1, min_stop_words=0, instance="other")
+    found = run([mild, other, strict, stage_of(GopherRepetition)], batch)
+    assert scanned == [3]
+    assert found.column("reason").to_pylist() == ["top_2gram_chars", "too_few_words", "short_words"]
     names = [score.name for score in GopherQuality.scores]
-    # Of the document that the first dropped, the second has no score, although the scan knows it.
+    # Of the document that the first dropped, the others have no score, although the scan knows it.
     assert [found.column(f"strict.{name}")[2].as_py() for name in names] == [None] * len(names)
-    # Other stop words are another scan: of the rows that are left.
-    run([mild, stage_of(GopherQuality, stop_words={"en": ("best",)}, instance="other")], batch)
-    assert counted == [3, 2]
+    assert found.column("other.stop_words").to_pylist() == [1, 0, None]
 
 
 def test_a_scan_is_made_of_the_rows_that_lack_it_and_of_no_others(documents: Batches, calls: list[list[str]]) -> None:

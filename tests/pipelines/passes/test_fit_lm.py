@@ -7,11 +7,10 @@ import pytest
 
 from pipelines.beam.base import Inputs
 from pipelines.passes.build import build_passes
-from pipelines.passes.fit_lm import FitLm, reference_files, reference_lines
+from pipelines.passes.fit_lm import FitLm, reference_lines
 from pipelines.recipe import parse_recipe
 from pipelines.run import Run
 from pipelines.workspace import Workspace
-from shards.errors import UserError
 from stages.judges.perplexity import _load, log10_perplexity
 from stages.lm import kneser_ney
 from stages.lm.normalise import lm_lines
@@ -47,17 +46,6 @@ def test_scores_in_the_verdicts_are_those_of_the_model(made: Any, corpus: Any) -
     for row in [row for row in made.verdicts() if row["perplexity_v1.perplexity"] is not None][::11]:
         exponent, _ = log10_perplexity(model, corpus.texts[row["url"]], 100_000)
         assert row["perplexity_v1.perplexity"] == pytest.approx(10**exponent, rel=2e-4)
-
-
-def test_reference_files_are_sorted_and_each_once(tmp_path: Path) -> None:
-    for name in ("b.txt", "a.txt", "c.md"):
-        (tmp_path / name).write_text("text")
-    (tmp_path / "folder.txt").mkdir()
-    workspace = workspace_of(tmp_path)
-    found = reference_files(workspace, ("*.txt", "a*", "c.md"), "here")
-    assert found == [str(tmp_path / name) for name in ("a.txt", "b.txt", "c.md")]
-    with pytest.raises(UserError, match=r"'\*\.gone' matches no file"):
-        reference_files(workspace, ("*.txt", "*.gone"), "here")
 
 
 def test_reference_text_need_not_be_clean(tmp_path: Path) -> None:

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 import json
-import string
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pydantic
 import pytest
@@ -15,7 +14,9 @@ from hypothesis import strategies as st
 
 from shards.errors import UserError
 from stages.checks import KEPT
-from stages.judges.url_blacklist import MAX_URL_CHARS, UrlBlacklist, _load, ascii_host, path_of
+from stages.judges import url_blacklist
+from stages.judges.url_blacklist import UrlBlacklist, _load
+from stages.url.entries import MAX_URL_CHARS, ascii_host, path_of
 from tests.stages.support import stage_of
 
 Batches = Callable[..., pa.RecordBatch]
@@ -188,16 +189,6 @@ def test_hostile_urls_are_judged_in_time(judge: Judge) -> None:
     assert judge("o.example/x\n", "http://o.example/x/" + "y" * 2 * MAX_URL_CHARS)[0] is not None
 
 
-def test_entries_take_ten_bytes(tmp_path: Path) -> None:
-    path = tmp_path / "list.txt"
-    rng = np.random.default_rng(5)
-    letters = np.array(list(string.ascii_lowercase))
-    names = ["".join(letters[rng.integers(0, 26, 12)]) for _ in range(20_000)]
-    path.write_text("".join(f"{name}.example\n" for name in names))
-    table = _load(json.dumps([[str(path)], []]))
-    assert table.domains.keys.nbytes + table.domains.category.nbytes == 10 * len(set(names))
-
-
 def test_no_list_is_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(pydantic.ValidationError, match="at least 1 item"):
         stage_of(UrlBlacklist, lists=())
@@ -216,3 +207,29 @@ def test_every_entry_of_a_real_list_blocks_itself_and_its_subdomains(
     for pattern, expected in (("http://{}/", 0), ("https://deep.www.{}:8080/x", 0), ("http://{}.invalid/", KEPT)):
         urls = [pattern.format(name) for name in names]
         assert (stage.judge(documents(len(urls), url=urls)).codes == expected).all()
+
+
+def test_a_long_list_is_kept_as_a_file_and_blocks_the_same(
+    tmp_path: Path, documents: Batches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "kept"))
+    (tmp_path / "kept").mkdir()
+    path = tmp_path / "list.txt"
+    path.write_text("".join(f"listed{number}.example\n" for number in range(1_000)))
+    batch = documents(2, url=["http://www.listed7.example/", "http://other.example/"])
+    key = json.dumps([[str(path)], []])
+    plain = _load(key)
+    assert not list((tmp_path / "kept").rglob("*.blacklist_1"))
+    monkeypatch.setattr(url_blacklist, "KEPT_BYTES", 1_000)
+    for table in (plain, _load(key), _load(key)):
+        found = table.find(batch.column("url"), batch.column("host"))
+        assert [side.tolist() for side in found] == [[0, -1], [-1, -1]]
+    (kept,) = (tmp_path / "kept").rglob("*.blacklist_1")
+    # Another list is another file; a damaged one is made again.
+    whole = kept.read_bytes()
+    kept.write_bytes(whole[:-64])
+    _load(key)
+    assert kept.read_bytes() == whole
+    path.write_text("listed.example\n" * 1_000)
+    _load(key)
+    assert len(list((tmp_path / "kept").rglob("*.blacklist_1"))) == 2

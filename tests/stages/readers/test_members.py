@@ -6,7 +6,9 @@ import gzip
 import io
 import itertools
 import zlib
+from typing import Any
 
+import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -123,3 +125,42 @@ def test_a_part_hands_on_every_byte_and_knows_the_next_start_before_it_comes(
         assert part.next_start in (None, expected)
         assert part.next_start == expected or expected is None or len(taken) <= expected
     assert taken == data
+
+
+CONTENTS = st.binary(max_size=400) | st.just(b"ab" * 9_000)
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    st.lists(st.tuples(CONTENTS, st.sampled_from([0, 1, 6, 9])), min_size=1, max_size=3),
+    st.lists(st.tuples(st.integers(0, 1 << 16), st.integers(0, 255)), max_size=3),
+    st.integers(0, 1 << 16),
+)
+def test_the_quick_decoder_is_the_same_at_every_damage(
+    members: list[tuple[bytes, int]], damage: list[tuple[int, int]], cut: int
+) -> None:
+    quick = pytest.importorskip("zlib_ng.zlib_ng")
+    data = bytearray(b"".join(gzip.compress(content, level, mtime=0) for content, level in members))
+    for at, byte in damage:
+        data[at % len(data)] = byte
+    data = data[: max(1, cut % (2 * len(data)))]
+
+    def decoded(library: Any) -> list[object]:
+        """Return what comes out of each byte, and the error."""
+        out: list[object] = []
+        member = library.decompressobj(31)
+        for at in range(0, len(data), 64):
+            before = member.copy()
+            try:
+                out.append(member.decompress(bytes(data[at : at + 64]), 1_000))
+                out += [member.eof, member.unused_data, member.unconsumed_tail]
+            except library.error as error:
+                out.append(str(error))
+                for place in range(at, min(at + 64, len(data))):
+                    try:
+                        out.append(before.decompress(bytes(data[place : place + 1])))
+                    except library.error:
+                        return out
+        return out
+
+    assert decoded(quick) == decoded(zlib)

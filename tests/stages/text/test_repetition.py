@@ -7,16 +7,22 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.text import repetition
-from stages.text.repetition import MEASURES, measure_repetition
+from stages.text import repetition, word_scan
+from stages.text.repetition import MEASURES
+from stages.text.word_scan import Words, scan_words
 from tests.stages.text.plain import TEXTS, Token, tokens_of
 
 Line = tuple[Token, ...]
+
+
+def measure_repetition(text: pa.Array) -> npt.NDArray[np.float64]:
+    return repetition.measure_repetition(Words.of(scan_words(text)))
 
 
 def lines_of(text: str) -> list[Line]:
@@ -114,7 +120,7 @@ def test_of_a_long_document_the_first_words_and_lines_are_measured(
     monkeypatch: pytest.MonkeyPatch, text: str, measured: str
 ) -> None:
     expected = measure_repetition(pa.array([measured]))
-    monkeypatch.setattr(repetition, "MAX_WORDS", 10)
+    monkeypatch.setattr(word_scan, "MAX_WORDS", 10)
     np.testing.assert_array_equal(measure_repetition(pa.array([text])), expected)
 
 

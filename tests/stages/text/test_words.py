@@ -13,33 +13,39 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.text import counts, words
+from stages.jit import mix64
+from stages.text import word_scan, words
 from stages.text.characters import character_table
-from stages.text.counts import count_words
 from stages.text.repetition import measure_repetition
 from stages.text.shingles import batch_shingles
+from stages.text.word_scan import Words, scan_words
 from stages.text.words import ALPHABETIC_WORD, CHARACTERS, UNSPACED_WORD, cut_words, hash_words, word_hashes
 from tests.stages.text.plain import TEXTS, tokens_of, words_of
 
 
 @numba.njit
-def _cut_all(data: Any, table: Any, room: int, hashes: Any, ends: Any, notes: Any) -> int:
+def _cut_all(data: Any, tables: Any, room: int, hashes: Any, starts: Any, ends: Any, notes: Any) -> int:
     """Cut in calls that have ``room`` for so many words each."""
     at = count = 0
     while at < len(data):
         to = slice(count, count + room)
-        at, more = cut_words(data, at, len(data), table, hashes[to], ends[to], notes[to])
+        at, more = cut_words(
+            data, at, len(data), tables[0], tables[1], tables[2], hashes[to], starts[to], ends[to], notes[to]
+        )
         count += more
     return count
 
 
-def cut(data: bytes, room: int) -> tuple[list[int], list[int], list[int]]:
-    """Return hashes, ends and notes (all but ``TOUCHING_WORD``) of every word."""
+def tables() -> tuple[Any, Any, Any]:
+    return character_table(), words.byte_terms(), words.base_powers()
+
+
+def cut(data: bytes, room: int) -> tuple[list[int], list[int], list[int], list[int]]:
+    """Return hashes, ends, notes and starts of every word."""
     size = len(data) + room + 2
-    hashes, ends, notes = np.empty(size, np.uint64), np.empty(size, np.int64), np.empty(size, np.int64)
-    count = _cut_all(np.frombuffer(data, np.uint8), character_table(), room, hashes, ends, notes)
-    notes &= ~words.TOUCHING_WORD
-    return hashes[:count].tolist(), ends[:count].tolist(), notes[:count].tolist()
+    hashes, (starts, ends, notes) = np.empty(size, np.uint64), np.empty((3, size), np.int64)
+    count = _cut_all(np.frombuffer(data, np.uint8), tables(), room, hashes, starts, ends, notes)
+    return hashes[:count].tolist(), ends[:count].tolist(), notes[:count].tolist(), starts[:count].tolist()
 
 
 @settings(deadline=None, max_examples=200)
@@ -60,22 +66,36 @@ LONG = st.lists(
 ).map("".join)
 
 
+def plain_hash(word: str) -> int:
+    state = int(words._SEED)
+    for character in word:
+        state = (state * int(words._BASE) + ord(character)) % (1 << 64)
+    return int(mix64(np.array([state], np.uint64))[0])
+
+
 @settings(deadline=None, max_examples=400)
 @given(TEXTS | LONG, st.integers(0, 70), st.integers(0, 70))
-def test_words_hashed_a_block_at_a_time_are_the_same(text: str, before: int, behind: int) -> None:
+def test_words_read_a_block_at_a_time_are_the_same(text: str, before: int, behind: int) -> None:
     raw = text.encode()
     data = np.frombuffer(b"z" * before + raw + b"z" * behind, np.uint8)
-    expected, ends, notes = (np.empty(len(raw) + 3, kind) for kind in (np.uint64, np.int64, np.int64))
-    _, count = _cut_once(data, before, before + len(raw), character_table(), expected, ends, notes)
+    expected = [plain_hash(word) for word in words_of(text)]
     found = np.zeros(len(raw) // 2 + 2, np.uint64)
-    tables = character_table(), words.byte_terms(), words.base_powers()
-    assert _hash_once(data, before, before + len(raw), *tables, found) == count
-    assert found[:count].tolist() == expected[:count].tolist()
+    assert _hash_once(data, before, before + len(raw), *tables(), found) == len(expected)
+    assert found[: len(expected)].tolist() == expected
+    hashes, (starts, ends, notes) = np.empty(len(raw) + 99, np.uint64), np.empty((3, len(raw) + 99), np.int64)
+    at, count = _cut_once(data, before, before + len(raw), *tables(), hashes, starts, ends, notes)
+    assert (at, hashes[:count].tolist()) == (before + len(raw), expected)
+    pieces = [bytes(data[start:end]).decode() for start, end in zip(starts[:count], ends[:count], strict=True)]
+    assert [words_of(piece) for piece in pieces] == [[word] for word in words_of(text)]
+    assert [bool(note & ALPHABETIC_WORD) for note in notes[:count].tolist()] == [
+        any(character.isalpha() for character in piece) for piece in pieces
+    ]
+    assert (notes[:count] & CHARACTERS).tolist() == [len(word) for word in words_of(text)]
 
 
 @numba.njit
-def _cut_once(data: Any, at: int, end: int, table: Any, *out: Any) -> tuple[int, int]:
-    return cut_words(data, at, end, table, out[0], out[1], out[2])
+def _cut_once(data: Any, at: int, end: int, table: Any, terms: Any, powers: Any, *out: Any) -> tuple[int, int]:
+    return cut_words(data, at, end, table, terms, powers, out[0], out[1], out[2], out[3])
 
 
 @numba.njit
@@ -87,7 +107,7 @@ def _hash_once(data: Any, at: int, end: int, table: Any, terms: Any, powers: Any
 @given(TEXTS, st.integers(2, 9))
 def test_text_is_cut_in_pieces_that_leave_no_seam(text: str, room: int) -> None:
     data = text.encode()
-    hashes, ends, notes = cut(data, room)
+    hashes, ends, notes, _ = cut(data, room)
     assert hashes == word_hashes(text).tolist()
     found = [token for token in tokens_of(text) if token.kind.endswith("word")]
     assert [note & CHARACTERS for note in notes] == [len(token.text) for token in found]
@@ -119,10 +139,10 @@ def test_words_are_those_of_python_where_there_are_no_marks(text: str) -> None:
 def test_all_count_the_same_words(text: str) -> None:
     text = unicodedata.normalize("NFC", text)
     column, expected = pa.array([text]), words_of(text)
-    assert count_words(column, ["und"], {})[0, counts.WORDS] == len(expected)
+    assert Words.of(scan_words(column)).counts[0, word_scan.WORDS] == len(expected)
     assert len(batch_shingles(column, 1)[1]) == len(set(expected))
     # Said twice over, it repeats every n-gram that it has.
-    measures = measure_repetition(pa.array([f"{text}\n{text}"]))[0]
+    measures = measure_repetition(Words.of(scan_words(pa.array([f"{text}\n{text}"]))))[0]
     assert measures[4] > 0 or len(expected) < 2
     assert measures[12] > 0 or len(expected) < 10
 
