@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -97,10 +98,14 @@ def _slot(low: int, high: int) -> int:
     return mixed >> 55
 
 
-def _table() -> npt.NDArray[np.int64]:
-    """Return a hash table of the known names, int64 (low, high, bits) per row; open addressing, empty rows are zero."""
+def table_of(named: Mapping[int, str]) -> npt.NDArray[np.int64]:
+    """Return a hash table of tag names, int64 (low, high, bits) per row; open addressing, empty rows are zero.
+
+    Args:
+        named: names of at most 16 bytes, separated by white space, by the bits that they have. There is room for 512.
+    """
     bits: dict[str, int] = {}
-    for bit, names in _NAMES.items():
+    for bit, names in named.items():
         for name in names.split():
             bits[name] = bits.get(name, 0) | bit
     table = np.zeros((TABLE_SIZE, 3), np.int64)
@@ -113,4 +118,4 @@ def _table() -> npt.NDArray[np.int64]:
     return table
 
 
-KNOWN: Final = _table()
+KNOWN: Final = table_of(_NAMES)
