@@ -14,8 +14,8 @@ VOID, FLAT, FORMATTING, NO_REOPEN, BARRIER, SPECIAL, RAW, CLOSES_P = (1 << bit f
 HEADING, BREAKOUT, P, LI, DD, BUTTON, OPTION, FORM, FONT, SVG, MATH = (1 << bit for bit in range(8, 19))
 SVG_HTML, MATH_HTML, MATH_GLYPH, ANNOTATION, SCRIPT, ADDRESS_DIV, LIST, ANCHOR = (1 << bit for bit in range(19, 27))
 FOREIGN, INTEGRATION, LISTED, OPTGROUP, BR, BLOCK, MARKER, CELL = (1 << bit for bit in range(27, 35))
-CAPTION, TABLE, TEMPLATE, TABLE_PART, IMPLIED, RUBY, RUBY_PART, RUBY_BASE, SELECT, ROW, HR = (
-    1 << bit for bit in range(35, 46)
+CAPTION, TABLE, TEMPLATE, TABLE_PART, IMPLIED, RUBY, RUBY_PART, RUBY_BASE, SELECT, ROW, HR, ROOT = (
+    1 << bit for bit in range(35, 47)
 )
 
 _NAMES: Final = {
@@ -83,6 +83,8 @@ _NAMES: Final = {
     SELECT: "select",
     ROW: "tbody tfoot thead tr",
     HR: "hr",
+    # Elements that keep what later tags of their name add.
+    ROOT: "html body",
 }
 
 TABLE_SIZE: Final = 512

@@ -19,8 +19,9 @@ from stages.failing import Failure
 from stages.html.charset import charset_of, decode
 from stages.html.compose import Form
 from stages.html.extraction import Extracted, extract
-from stages.html.guard import too_complex
+from stages.html.guard import too_costly
 from stages.html.rules import extract_by_rules
+from stages.html.trafilatura import extract_with_trafilatura, require_installed, too_large
 from stages.limits import Share
 from stages.scores import Count, Ratio
 
@@ -38,9 +39,9 @@ class ExtractHtmlV2:
     name: ClassVar[str] = "extract_html_v2"
     needs = ("text", "payload", "media_type")
     scores = (
-        Count("excess", "nesting depth, attributes of one tag, or depth times tags, where it is over its limit"),
+        Count("excess", "what is over its limit: depth, attributes, depth times tags, what is reopened or compared"),
         Count("chars", "characters of the text that was taken from a page"),
-        Ratio("share", "share of the page's characters, as a reader sees them, that was taken; none by rules"),
+        Ratio("share", "share of the page's characters, as a reader sees them, that was taken; by the forest only"),
     )
     checks = (
         Check("too_complex", "excess", max=0),
@@ -50,9 +51,9 @@ class ExtractHtmlV2:
     failures: ClassVar[tuple[str, ...]] = (_FAILED,)
     decides_measures: ClassVar[frozenset[str]] = frozenset({"min_chars"})
 
-    method: Literal["learnt", "rules"] = Field(
+    method: Literal["learnt", "rules", "trafilatura"] = Field(
         default="learnt",
-        description="Judge blocks by a learnt forest; or take resiliparse's main content, at less cost.",
+        description="Judge blocks by a learnt forest; or take resiliparse's main content; or trafilatura's.",
     )
     main_content: bool = Field(default=True, description="Leave out navigation, headers, footers and advertisements.")
     form: Form = Field(
@@ -63,10 +64,15 @@ class ExtractHtmlV2:
     min_share: Share | None = Field(default=None, description="Least share of the page's characters that is taken.")
 
     @pydantic.model_validator(mode="after")
-    def _rules_have_no_form(self) -> ExtractHtmlV2:
-        if self.method == "rules" and (self.form != "plain" or not self.main_content):
-            raise ValueError("method = 'rules' gives main content as plain text only: leave out form and main_content")
+    def _others_have_no_form(self) -> ExtractHtmlV2:
+        if self.method != "learnt" and (self.form != "plain" or not self.main_content):
+            raise ValueError(f"method = {self.method!r} gives main content as plain text: leave out form, main_content")
         return self
+
+    def check_files(self) -> None:
+        """Check that what the method needs is installed."""
+        if self.method == "trafilatura":
+            require_installed()
 
     def measure(self, batch: pa.RecordBatch) -> Measured:
         """Extract every payload: replaces ``text``, and empties ``payload``."""
@@ -80,7 +86,7 @@ class ExtractHtmlV2:
                 continue
             body = payload.as_py()
             html = decode(body, charset_of(body, media_type, html=True))
-            if found := too_complex(html):
+            if found := self.refused(html):
                 excess[row], details[row] = found
                 continue
             try:
@@ -95,8 +101,14 @@ class ExtractHtmlV2:
         scores = {"excess": excess, "chars": chars, "share": share}
         return Measured(scores, columns, failures, pa.array(details, pa.string()))
 
+    def refused(self, html: str) -> tuple[float, str] | None:
+        """Return why a page is not parsed: what its measure is, and what that is of; None if it is."""
+        return too_costly(html) or (too_large(html) if self.method == "trafilatura" else None)
+
     def extract(self, html: str) -> Extracted:
         """Return the text of a decoded page."""
+        if self.method == "trafilatura":
+            return Extracted(extract_with_trafilatura(html), np.nan)
         if self.method == "rules":
             return Extracted(extract_by_rules(html), np.nan)
         return extract(html, self.form, main_content=self.main_content)

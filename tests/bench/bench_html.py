@@ -28,12 +28,13 @@ from resiliparse.parse.html import HTMLTree
 
 from stages.html.charset import charset_of, decode
 from stages.html.extraction import extract
-from stages.html.guard import too_complex
+from stages.html.guard import too_costly
 from stages.html.rules import extract_by_rules
 from stages.judges.extract_html import ExtractHtml
 
 HTML: Final = Path(__file__).parents[2].parent / "shared" / "data" / "html"
 STRUCTURES: Final = {"list items": "li", "table cells": "td, th", "code": "pre", "headings": "h1, h2, h3, h4, h5, h6"}
+CHAPTERS: Final = "div.chapter, div.preface, div.sect1, div.section, div.appendix"
 _UNSPACED: Final = r"\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff"
 _WORDS: Final = re.compile(r"\w+")
 _CHARACTERS: Final = re.compile(f"[{_UNSPACED}]|[^\\W{_UNSPACED}]+")
@@ -92,7 +93,7 @@ def extractors() -> dict[str, Extract]:
 
 def guarded(call: Extract) -> Extract:
     """Return an extraction with the guard that a stage puts before it."""
-    return lambda html: "" if too_complex(html) else call(html)
+    return lambda html: "" if too_costly(html) else call(html)
 
 
 def marked_pages(call: Extract, rounds: int) -> dict[str, float]:
@@ -139,22 +140,32 @@ def handbook(call: Extract) -> dict[str, float]:
 
 
 def structures(call: Extract) -> dict[str, float]:
-    """Return the share of list items, table cells, code and headings of marked pages that are kept whole."""
+    """Return the share of list items, table cells, code and headings of marked text that are kept whole.
+
+    Marked are the articles of Readability's pages, and what is inside the chapter of Debian's handbooks.
+    """
     kept: Counter[str] = Counter()
     seen: Counter[str] = Counter()
-    for row in rows("readability_pages"):
-        text = plain(call(row["html"]))
-        body = HTMLTree.parse(row["expected_html"]).body
+    for html, marked in _marked():
+        text = plain(call(html))
         for name, selector in STRUCTURES.items():
-            for node in body.query_selector_all(selector):
-                part = plain(whole_text(f"<div>{node.text}</div>" if name == "code" else node.html))
-                part = part.lstrip("-")
+            for node in marked.query_selector_all(selector):
+                part = plain(node.text if name == "code" else whole_text(node.html)).lstrip("-")
                 if part:
                     seen[name] += 1
                     kept[name] += part in text
-    return {f"{name} whole": kept[name] / seen[name] for name in STRUCTURES} | {
-        f"{name}, how many": seen[name] for name in STRUCTURES
-    }
+    shares = {f"{name} whole": kept[name] / seen[name] for name in STRUCTURES}
+    return {**shares, "of so many": sum(seen.values()), "all whole": sum(kept.values()) / sum(seen.values())}
+
+
+def _marked() -> Iterator[tuple[str, Any]]:
+    for row in rows("readability_pages"):
+        yield row["html"], HTMLTree.parse(row["expected_html"]).body
+    for name in ("debian_handbook", "debian_install_guide"):
+        for row in rows(name):
+            chapter = HTMLTree.parse(row["html"]).body.query_selector(CHAPTERS)
+            if chapter:
+                yield row["html"], chapter
 
 
 def main() -> None:
