@@ -27,6 +27,7 @@ REGISTRY: Final[dict[str, str]] = {
     "sample_v1": "stages.judges.sample:Sample",
     "url_blacklist_v1": "stages.judges.url_blacklist:UrlBlacklist",
     "extract_html_v1": "stages.judges.extract_html:ExtractHtml",
+    "extract_html_v2": "stages.judges.extract_html_v2:ExtractHtmlV2",
     "language_v1": "stages.judges.language:Language",
     "gopher_quality_v2": "stages.judges.gopher_quality:GopherQuality",
     "gopher_repetition_v2": "stages.judges.gopher_repetition:GopherRepetition",

@@ -1,1 +1,1 @@
-"""HTML: the charset and the tags of a page, and a guard against pages that would stall a parser."""
+"""HTML: charset and tags of a page, a guard against pages that would stall a parser, and the learnt extraction."""

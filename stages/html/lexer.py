@@ -23,7 +23,10 @@ SIZE, CUT, BASE, DEEPEST, ATTRIBUTES, FLAGS, LIMIT = range(7)
 """Columns of ``STATE``: the rows after the last open and after the last cut-off element; the row of the first cut-off
 element inside the last marker; the greatest depth; the number and flags of the current tag's attributes; and how many
 open elements there is room for."""
-TAG, STATE, MOVED, NOTHING, FIRST = range(5)
+TAG, STATE, MOVED, COST, NOTHING, FIRST = range(6)
+REOPENED, COMPARED, ROOT_ATTRIBUTES, OPTIONS = range(4)
+"""Columns of ``COST``: bytes that reopening adds to the tree; comparisons that a parser makes of attributes and of
+options; and what they are made with: attributes of ``html`` and ``body``, and options, so far."""
 CLOSED, FONT_ATTRIBUTE, HTML_ENCODING = 1, 2, 4
 CUT_PER_OPEN: Final = 4
 

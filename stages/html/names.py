@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -13,8 +14,8 @@ VOID, FLAT, FORMATTING, NO_REOPEN, BARRIER, SPECIAL, RAW, CLOSES_P = (1 << bit f
 HEADING, BREAKOUT, P, LI, DD, BUTTON, OPTION, FORM, FONT, SVG, MATH = (1 << bit for bit in range(8, 19))
 SVG_HTML, MATH_HTML, MATH_GLYPH, ANNOTATION, SCRIPT, ADDRESS_DIV, LIST, ANCHOR = (1 << bit for bit in range(19, 27))
 FOREIGN, INTEGRATION, LISTED, OPTGROUP, BR, BLOCK, MARKER, CELL = (1 << bit for bit in range(27, 35))
-CAPTION, TABLE, TEMPLATE, TABLE_PART, IMPLIED, RUBY, RUBY_PART, RUBY_BASE, SELECT, ROW, HR = (
-    1 << bit for bit in range(35, 46)
+CAPTION, TABLE, TEMPLATE, TABLE_PART, IMPLIED, RUBY, RUBY_PART, RUBY_BASE, SELECT, ROW, HR, ROOT = (
+    1 << bit for bit in range(35, 47)
 )
 
 _NAMES: Final = {
@@ -82,6 +83,8 @@ _NAMES: Final = {
     SELECT: "select",
     ROW: "tbody tfoot thead tr",
     HR: "hr",
+    # Elements that keep what later tags of their name add.
+    ROOT: "html body",
 }
 
 TABLE_SIZE: Final = 512
@@ -97,10 +100,14 @@ def _slot(low: int, high: int) -> int:
     return mixed >> 55
 
 
-def _table() -> npt.NDArray[np.int64]:
-    """Return a hash table of the known names, int64 (low, high, bits) per row; open addressing, empty rows are zero."""
+def table_of(named: Mapping[int, str]) -> npt.NDArray[np.int64]:
+    """Return a hash table of tag names, int64 (low, high, bits) per row; open addressing, empty rows are zero.
+
+    Args:
+        named: names of at most 16 bytes, separated by white space, by the bits that they have. There is room for 512.
+    """
     bits: dict[str, int] = {}
-    for bit, names in _NAMES.items():
+    for bit, names in named.items():
         for name in names.split():
             bits[name] = bits.get(name, 0) | bit
     table = np.zeros((TABLE_SIZE, 3), np.int64)
@@ -113,4 +120,4 @@ def _table() -> npt.NDArray[np.int64]:
     return table
 
 
-KNOWN: Final = _table()
+KNOWN: Final = table_of(_NAMES)

@@ -11,12 +11,17 @@ from stages.html.lexer import (
     ATTRIBUTES,
     BASE,
     BITS,
+    COMPARED,
+    COST,
     CUT,
     CUT_PER_OPEN,
     DEEPEST,
     END,
     FIRST,
     LIMIT,
+    OPTIONS,
+    REOPENED,
+    ROOT_ATTRIBUTES,
     SIZE,
     STATE,
     TAG,
@@ -27,10 +32,31 @@ from stages.html.lexer import (
     read_name,
     skip_markup,
 )
-from stages.html.names import FOREIGN
+from stages.html.names import FOREIGN, FORMATTING, OPTION, ROOT
 from stages.html.stack import reopen
 from stages.html.tree import end_tag, start_tag
-from stages.jit import kernel
+from stages.jit import kernel, subkernel
+
+
+@subkernel
+def _count_comparisons(rows: npt.NDArray[np.int64], bits: int, closing: bool) -> None:
+    """Count what a parser compares at a tag.
+
+    Each attribute with all before it; those of a formatting element with those of all alike that are open or wait to be
+    reopened; those of ``html`` and ``body`` with those that they have; and each option with all before it.
+    """
+    attributes = rows[STATE, ATTRIBUTES]
+    compared = attributes * attributes
+    if not closing:
+        if bits & FORMATTING:
+            compared *= 1 + rows[STATE, SIZE] - FIRST + rows[STATE, CUT] - rows[STATE, BASE]
+        elif bits & ROOT:
+            compared += attributes * rows[COST, ROOT_ATTRIBUTES]
+            rows[COST, ROOT_ATTRIBUTES] += attributes
+        elif bits & OPTION:
+            compared += rows[COST, OPTIONS]
+            rows[COST, OPTIONS] += 1
+    rows[COST, COMPARED] += compared
 
 
 @kernel
@@ -42,8 +68,13 @@ def scan(
     max_depth: int,
     max_depth_tags: int,
     max_attributes: int,
-) -> tuple[int, int, int]:
-    """Return (depth, tags, most attributes of a tag) of UTF-8 ``page``; stop where a maximum is exceeded.
+    max_reopened: int,
+    max_compared: int,
+) -> tuple[int, int, int, int, int]:
+    """Measure UTF-8 ``page``; stop where a maximum is exceeded.
+
+    Returns:
+        (depth, tags, most attributes of a tag, bytes that reopening adds to the tree, comparisons of a parser).
 
     Args:
         page: the bytes, shape (n,).
@@ -53,6 +84,8 @@ def scan(
         max_depth: elements nested inside each other.
         max_depth_tags: depth times tags.
         max_attributes: attributes of one tag.
+        max_reopened: bytes of elements that are reopened.
+        max_compared: comparisons of attributes, and of options.
     """
     limit = max_depth + 2
     rows = np.empty((FIRST + limit + CUT_PER_OPEN * limit, 7), np.int64)
@@ -84,6 +117,7 @@ def scan(
             i = read_attributes(page, i, rows, words, bits)
             rows[TAG, END] = i
             most = max(most, rows[STATE, ATTRIBUTES])
+            _count_comparisons(rows, bits, closing)
             if closing:
                 end_tag(page, rows, bits)
             elif start_tag(page, rows, bits):
@@ -91,5 +125,7 @@ def scan(
             depth = rows[STATE, DEEPEST]
             if most > max_attributes or depth > max_depth or depth * tags > max_depth_tags:
                 break
+            if rows[COST, REOPENED] > max_reopened or rows[COST, COMPARED] > max_compared:
+                break
     reopen(rows)
-    return rows[STATE, DEEPEST], tags, most
+    return rows[STATE, DEEPEST], tags, most, rows[COST, REOPENED], rows[COST, COMPARED]

@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from stages.html.lexer import (
     BASE,
     BITS,
+    COST,
     CUT,
     DEEPEST,
     END,
@@ -17,6 +20,7 @@ from stages.html.lexer import (
     LENGTH,
     LIMIT,
     LOW,
+    REOPENED,
     SIZE,
     START,
     STATE,
@@ -25,6 +29,9 @@ from stages.html.lexer import (
 )
 from stages.html.names import FOREIGN, IMPLIED, LISTED, MARKER
 from stages.jit import subkernel
+
+NODE_BYTES: Final = 64
+"""What an element counts for beside its tag."""
 
 
 @subkernel
@@ -119,6 +126,7 @@ def _find_base(rows, at):
 def reopen(rows):
     """Reopen the cut-off formatting elements, as a parser does before text and inline elements."""
     for i in range(rows[STATE, BASE], rows[STATE, CUT]):
+        rows[COST, REOPENED] += NODE_BYTES + rows[i, END] - rows[i, START]
         push(rows, i, rows[i, BITS])
     rows[STATE, CUT] = rows[STATE, BASE]
 

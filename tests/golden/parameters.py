@@ -1,6 +1,6 @@
 """The parameters under which each family of stages is recorded, and the inputs that it is shown.
 
-Families are stages without their version, so a new version needs nothing here.
+Families are stages without their version, so a new version needs nothing here unless it has other parameters.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from stages.base import Stage
 from stages.registry import stage_class
-from tests.golden.golden import FOLDER
+from tests.golden.golden import FOLDER, Golden
 from tests.golden.inputs import PAGES, REPETITIONS, TEXTS, URLS, Input
 
 FILES: Final = FOLDER / "files"
@@ -63,6 +63,17 @@ VARIANTS: Final[dict[str, dict[str, dict[str, Any]]]] = {
     },
 }
 
+OF_VERSION: Final[dict[str, dict[str, dict[str, Any]]]] = {
+    "extract_html_v2": {
+        "defaults": {},
+        "all text": {"main_content": False, "min_chars": 20},
+        "markdown": {"main_content": False, "form": "markdown_links"},
+        "by rules": {"method": "rules"},
+        "most of the page": {"min_share": 0.99},
+    },
+}
+"""For a version whose parameters are not those of the one before."""
+
 INPUTS: Final[dict[str, Mapping[str, Input]]] = {
     "extract_html": PAGES,
     "url_blacklist": URLS,
@@ -77,6 +88,11 @@ TOLERANCES: Final[dict[str, float]] = {"language": 1.5e-4}
 def inputs_of(family: str) -> Mapping[str, Input]:
     """Return the documents that a family of stages is shown, by name."""
     return INPUTS.get(family, TEXTS)
+
+
+def variants_of(name: str) -> dict[str, dict[str, Any]]:
+    """Return the parameters under which the stage registered as ``name`` is recorded."""
+    return OF_VERSION.get(name) or VARIANTS[Golden(name, {}).family]
 
 
 def build(name: str, parameters: Mapping[str, Any]) -> Stage:

@@ -11,7 +11,7 @@ from stages.marking import mark
 from stages.registry import REGISTRY
 from tests.golden.golden import FOLDER, Case, Golden, Section, digest, plain
 from tests.golden.inputs import Input, batch_of
-from tests.golden.parameters import FILES, TOLERANCES, VARIANTS, build, inputs_of
+from tests.golden.parameters import FILES, TOLERANCES, build, inputs_of, variants_of
 
 STAGES: Final = FOLDER / "stages"
 
@@ -24,7 +24,7 @@ def path_of(name: str) -> Path:
 def compute(name: str) -> Golden:
     """Return the golden of the stage registered as ``name``, as of now."""
     family = Golden(name, {}).family
-    variants, inputs = VARIANTS[family], inputs_of(family)
+    variants, inputs = variants_of(name), inputs_of(family)
     sections = {
         variant: _section(build(name, parameters), parameters, inputs) for variant, parameters in variants.items()
     }

@@ -21,6 +21,6 @@ def test_the_wheel_holds_the_four_packages_and_the_demo_s_files(tmp_path: Path) 
     names = zipfile.ZipFile(wheel).namelist()
     top = {name.split("/")[0] for name in names}
     assert {name for name in top if not name.endswith(".dist-info")} == {"pipelines", "stages", "shards", "trainer"}
-    assert {"pipelines/demo/recipe.toml", "pipelines/demo/passages.toml"} <= set(names)
+    assert {"pipelines/demo/recipe.toml", "pipelines/demo/passages.toml", "stages/html/forest.json"} <= set(names)
     metadata = next(name for name in names if name.endswith("entry_points.txt"))
     assert "[headrace.commands]" in zipfile.ZipFile(wheel).read(metadata).decode()

@@ -73,6 +73,6 @@ def scan_interpreted(modules: SimpleNamespace, html: str, max_depth: int = 512) 
     page, opens = Counted(data), Counted(np.flatnonzero(np.frombuffer(data, np.uint8) == ord("<")))
     with np.errstate(over="ignore"):
         found = modules.nesting.scan(
-            page, opens, modules.names.KNOWN, modules.lexer.WORDS, max_depth, NO_LIMIT, NO_LIMIT
+            page, opens, modules.names.KNOWN, modules.lexer.WORDS, max_depth, NO_LIMIT, NO_LIMIT, NO_LIMIT, NO_LIMIT
         )
-    return tuple(map(int, found)), page.reads + opens.reads  # type: ignore[return-value]
+    return tuple(map(int, found[:3])), page.reads + opens.reads  # type: ignore[return-value]

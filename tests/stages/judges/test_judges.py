@@ -23,14 +23,13 @@ from stages.marking import live_mask, mark
 from stages.registry import (
     REGISTRY,
 )
-from tests.golden.golden import Golden
-from tests.golden.parameters import VARIANTS, build
+from tests.golden.parameters import build, variants_of
 
 
 @pytest.fixture(scope="module")
 def stages() -> dict[str, Stage]:
     """One of each registered stage, with parameters under which some documents drop and some stay."""
-    return {name: build(name, next(iter(VARIANTS[Golden(name, {}).family].values()))) for name in REGISTRY}
+    return {name: build(name, next(iter(variants_of(name).values()))) for name in REGISTRY}
 
 
 TEXTS = st.sampled_from(
