@@ -21,6 +21,7 @@ import numpy.typing as npt
 import xxhash
 
 from shards.store import FileEntry, Store
+from stages.dedup.order import taken
 
 FORMAT: Final = b"hrblock1"
 HEAD: Final = np.dtype([("offset", "<u8"), ("size", "<u8"), ("hash", "<u8")])
@@ -58,8 +59,10 @@ class Blocks:
 
     def add(self, rows: npt.NDArray[Any], where: npt.NDArray[np.int64]) -> None:
         """Append rows, a structured array of shape (n,), each to the block that ``where`` names, in their order."""
-        order = np.argsort(where, kind="stable")
-        ordered, at = rows[order], where[order]
+        ordered, at = rows, where
+        if (np.diff(where) < 0).any():
+            order = np.argsort(where, kind="stable")
+            ordered, at = taken(rows, order), where[order]
         bounds = np.flatnonzero(np.diff(at, prepend=-1, append=self.count))
         for start, end in itertools.pairwise(bounds.tolist()):
             self.append(int(at[start]), ordered[start:end].tobytes(), end - start)

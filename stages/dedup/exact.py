@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from stages.dedup.bloom import TwoLevelBloom
+from stages.dedup.order import taken
 
 Structured: TypeAlias = npt.NDArray[np.void]
 
@@ -103,7 +104,7 @@ def first_copies(keys: npt.NDArray[Any]) -> tuple[Structured, Structured]:
         The keys that are left, in the order of their hashes; and ``DROP`` of the others, ascending by doc_id, each with
         the document whose key stands for it.
     """
-    ordered = keys[np.lexsort((keys["doc_id"], keys["priority"], keys["hash_lo"], keys["hash_hi"]))]
+    ordered = taken(keys, np.lexsort((keys["doc_id"], keys["priority"], keys["hash_lo"], keys["hash_hi"])))
     is_first = _differs(ordered["hash_hi"]) | _differs(ordered["hash_lo"])
     stands = np.flatnonzero(is_first)[np.cumsum(is_first) - 1]
     rest = np.flatnonzero(~is_first)

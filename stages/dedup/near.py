@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from stages.dedup.order import order_of
+from stages.dedup.order import order_of, taken
 from stages.jit import argument, kernel, subkernel
 
 Structured: TypeAlias = npt.NDArray[np.void]
@@ -77,21 +77,21 @@ def linked(chunks: Sequence[npt.NDArray[Any]], threshold: float) -> tuple[Struct
     """
     table = np.concatenate([np.empty(0, BAND_KEY), *chunks])
     # Sorting one column of 64-bit integers is vectorised. Most keys occur once, and need no more than that.
-    table = table[np.argsort(table["key"])]
-    starts = _starts(table["key"])
-    alone = _alone(starts)
-    shared = table[~alone]
-    shared = shared[np.lexsort((shared["most"], shared["doc_id"], shared["least"], shared["key"]))]
+    keys = np.ascontiguousarray(table["key"])
+    order = np.argsort(keys)
+    alone = _alone(_starts(keys[order]))
+    shared = taken(table, order[~alone])
+    shared = taken(shared, np.lexsort((shared["most"], shared["doc_id"], shared["least"], shared["key"])))
     parts = _parts_of(shared["key"], shared["least"], shared["most"], threshold)
     first = np.flatnonzero(_starts(parts))
-    merged = shared[first]
+    merged = taken(shared, first)
     if len(first):
         merged["doc_id"] = np.minimum.reduceat(shared["doc_id"], first)
         merged["most"] = np.maximum.reduceat(shared["most"], first)
     root = merged["doc_id"][parts]
     links = np.empty(len(shared), LINK)
     links["a"], links["b"] = root, shared["doc_id"]
-    return np.concatenate([table[alone], merged]), distinct_links(links)
+    return np.concatenate([taken(table, order[alone]), merged]), distinct_links(links)
 
 
 def distinct_links(links: npt.NDArray[Any]) -> Structured:

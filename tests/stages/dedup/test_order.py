@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.dedup.order import LAST, can_order, order_of, priorities
+from stages.dedup.order import LAST, can_order, order_of, priorities, taken
 
 COLUMNS = st.one_of(
     st.lists(st.none() | st.integers(-(2**63) + 1, 2**63 - 2)).map(lambda values: pa.array(values, pa.int64())),
@@ -50,3 +50,13 @@ def test_columns_without_an_order() -> None:
 def test_documents_come_by_priority_and_then_by_id(rows: list[tuple[int, int]]) -> None:
     priority, ids = (np.array(column, np.int64) for column in (zip(*rows, strict=True) if rows else ((), ())))
     assert [rows[at] for at in order_of(priority, ids).tolist()] == sorted(rows)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(-9, 9))), st.lists(st.integers(0, 100)), st.booleans())
+def test_rows_are_taken_as_by_indexing(rows: list[tuple[int, int]], places: list[int], is_odd: bool) -> None:
+    kind = np.dtype([("a", "<u4" if is_odd else "<u8"), ("b", "<i8")])
+    table, at = np.array(rows, kind), np.array([place % len(rows) for place in places if rows], np.int64)
+    for one in (table, table[::-1]):
+        found = taken(one, at)
+        assert found.dtype == kind
+        assert found.tolist() == one[at].tolist()
