@@ -18,7 +18,7 @@ from shards.files import fetch, hash_file
 from stages.base import Stage, late_limits, link_of, parameters
 from stages.judges.fingerprint import Fingerprint
 from stages.judges.sample import Sample
-from stages.readers.base import READ
+from stages.readers.reading import READ
 from stages.registry import origin_of, origin_of_class, recipe_stage_class
 
 EXACT_DEDUP = "exact_dedup_v1"
@@ -96,12 +96,18 @@ def build_edits(workspace: Workspace, fitted: Mapping[str, str]) -> list[Stage]:
     """Build the stages that edit and judge what deduplication left; ``fitted`` as for ``build_chain``.
 
     Raises:
-        UserError: as ``build_chain`` does, and for a limit that is measured.
+        UserError: as ``build_chain`` does, for a limit that is measured, and for a stage that needs more than text.
     """
     chain: list[Stage] = []
     for position, use in enumerate(workspace.recipe.edits):
         place = f"recipe, key edits.{position}"
         chain.append(build_stage(workspace, use, place, fitted))
+        if "payload" in chain[-1].needs:
+            raise UserError(
+                f"{link_of(chain[-1])} takes text from the body of a record, and what is left in [[edits]] is text",
+                place=place,
+                remedy="Move the stage to [[stages]]",
+            )
         if late_limits(chain[-1]):
             raise UserError(
                 "a percentile is measured on what [[stages]] judges, and cannot be a limit in [[edits]]",

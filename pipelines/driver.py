@@ -78,7 +78,8 @@ def check(workspace: Workspace) -> Plan:
     check_tokenizer(workspace)
     known = load_sources(workspace.store)
     # Whether domains are part of what splits are called is for the stages to say that judge them.
-    return make_plan(_carried(workspace).as_judged(), known, known_digests(workspace.store, known), cut)
+    judged = _carried(_spelled(workspace)).as_judged()
+    return make_plan(judged, known, known_digests(workspace.store, known), cut)
 
 
 def curate(
@@ -99,12 +100,12 @@ def curate(
     """
     store = workspace.store
     store.repairs = True
-    workspace = _carried(workspace)
+    workspace = _carried(_spelled(workspace))
     # From here on the folder is not finished, until the digests of all passes are known again.
     if store.exists(DIGESTS_FILE):
         store.delete(DIGESTS_FILE)
     run = Run(workspace, digest_of([describe(workspace.recipe), [split.name for split in plan.splits]]))
-    replace(workspace, recipe=with_defaults(workspace)).take_over(run.key)
+    workspace.take_over(run.key)
     save_plan(store, plan, load_sources(store))
     timings = elapsed(store)
     passes = build_passes(workspace, plan)
@@ -123,6 +124,11 @@ def curate(
     write_sealed(store, DIGESTS_FILE, run.digests)
     store.write_json(TIMINGS_FILE, {name: timings[name] for name in run.digests if name in timings})
     return run
+
+
+def _spelled(workspace: Workspace) -> Workspace:
+    """Return a workspace whose recipe says every parameter: a limit that a stage has by default is a limit, too."""
+    return replace(workspace, recipe=with_defaults(workspace))
 
 
 def _carried(workspace: Workspace) -> Workspace:

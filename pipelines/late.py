@@ -23,7 +23,7 @@ from stages.base import Stage, decided, early_rules, late_limits, link_of, param
 from stages.checks import KEPT, Rule
 from stages.limits import GROUPS, Bound, Percentile
 from stages.marking import live_domains
-from stages.readers.base import READ
+from stages.readers.reading import READ
 
 LATE: Final = ":late"
 """What a link is called that applies the measured limits of a stage, after the stage's name."""
@@ -109,6 +109,15 @@ def language_setter(chain: Sequence[Stage]) -> int:
     return next((place for place, stage in enumerate(chain) if stage.known_languages() is not None), 0)
 
 
+def language_setters(chain: Sequence[Stage], batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Return the position of the first stage that sets the language of each row, int64 of (rows,); 0 if none does."""
+    found = np.zeros(batch.num_rows, np.int64)
+    for place in reversed(range(len(chain))):
+        if chain[place].known_languages() is not None:
+            found[live_domains(chain[place], batch)] = place
+    return found
+
+
 def score_columns(chain: Sequence[Stage]) -> list[str]:
     """Return the columns of all scores of a chain."""
     return [score_column(stage, score.name) for stage in chain for score in stage.scores]
@@ -144,15 +153,15 @@ class Redecision:
         at[alive | _is_textless(batch)] = len(self.chain)
         failed_at = np.where(batch.column("failed").to_numpy(zero_copy_only=False), at, -1)
         marks = _Marks(batch.num_rows)
-        setter = language_setter(self.chain)
+        setters = language_setters(self.chain, batch)
         for place, stage in enumerate(self.chain):
             shown = (at >= place) & (failed_at != place) & ~marks.is_marked & live_domains(stage, batch)
             rows = np.flatnonzero(shown)
             if len(rows) and stage.checks:
                 scores, groups = _scores(stage, batch, rows)
-                if place < setter:
-                    # It knew no language yet.
-                    groups["language"] = pa.repeat(pa.scalar(UNKNOWN_LANGUAGE), len(rows))
+                is_before = pa.array(place < setters[rows])
+                # It knew no language yet.
+                groups["language"] = pc.if_else(is_before, UNKNOWN_LANGUAGE, groups["language"])
                 marks.add(rows, stage, early_rules(stage), (scores, groups), link_of(stage))
         return marks.over(judged)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,8 +11,10 @@ import pyarrow.compute as pc
 from pipelines.planning.labels import UNLABELLED
 from pipelines.planning.sources import PlannedSource
 from pipelines.recipe import SourceSettings
+from stages.base import Stage
 from stages.readers import Span
-from stages.readers.base import READ, Source
+from stages.readers.base import Source
+from stages.readers.reading import READ, Reading
 
 UNSUPPORTED_MEDIA: Final = "unsupported_media"
 NOT_EXTRACTED: Final = "no stage of the recipe took text from it"
@@ -34,7 +37,18 @@ def source_at(index: int, settings: SourceSettings, path: str, span: Span | None
         url_key=settings.url_key,
         date_key=settings.date_key,
         max_record_bytes=settings.max_record_bytes,
+        min_status=settings.min_status,
+        max_status=settings.max_status,
     )
+
+
+def reading_of(tables: Sequence[SourceSettings]) -> Stage:
+    """Return what readers of these sources measure and drop, with the limits that are the same for all of them."""
+    fields = ("min_status", "max_status", "max_record_bytes")
+    values = {name: {getattr(table, name) for table in tables} for name in fields}
+    shared = {name: next(iter(found)) if len(found) == 1 else None for name, found in values.items()}
+    # What ``@stage`` adds to a class is beyond a type checker's sight.
+    return cast(Stage, Reading(**shared))
 
 
 def without_textless(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -45,6 +45,8 @@ class SourceSettings(Strict):
     url_key: str = "url"
     date_key: str = "date"
     max_record_bytes: int = Field(default=16 << 20, gt=0)
+    min_status: int = Field(default=200, ge=0)
+    max_status: int = Field(default=299, ge=0)
 
     @property
     def globs(self) -> tuple[str, ...]:
@@ -60,6 +62,8 @@ class SourceSettings(Strict):
     def _names_files(self) -> SourceSettings:
         if not self.globs and not self.lists:
             raise ValueError("a source needs 'glob', 'list' or both")
+        if self.min_status > self.max_status:
+            raise ValueError(f"min_status {self.min_status} is more than max_status {self.max_status}")
         return self
 
 

@@ -34,10 +34,32 @@ def obstacles(judged: Sequence[Stage], wanted: Sequence[Stage]) -> list[str]:
     names, asked = [link_of(stage) for stage in judged], [link_of(stage) for stage in wanted]
     if names != asked:
         return [f"the chain is another: {', '.join(asked)} for {', '.join(names)}"]
-    found = []
+    found = [f"{link}: it judged by a language that a later stage set anew" for link in _overtaken(judged, wanted)]
     for before, after in zip(judged, wanted, strict=True):
         found += [f"{link_of(before)}: {why}" for why in _differences(before, after)]
     return found
+
+
+def _overtaken(judged: Sequence[Stage], wanted: Sequence[Stage]) -> list[str]:
+    """Return the stages whose limits by language differ, and were applied between two that set the language.
+
+    The last of these gave the documents the language that is stored.
+    """
+    setters = [place for place, stage in enumerate(wanted) if stage.known_languages() is not None]
+    last = max((place for place in setters if _is_shared(wanted, setters, place)), default=0)
+    return [
+        link_of(after)
+        for before, after in list(zip(judged, wanted, strict=True))[setters[0] if setters else 0 : last]
+        if early_rules(before) != early_rules(after)
+        and any("language" in rule.groups() for rule in (*early_rules(before), *early_rules(after)))
+    ]
+
+
+def _is_shared(chain: Sequence[Stage], setters: Sequence[int], place: int) -> bool:
+    """Return whether a document may have its language from an earlier stage than the one at ``place``."""
+    mine = set(chain[place].domains)
+    earlier = [set(chain[one].domains) for one in setters if one < place]
+    return any(not mine or not other or mine & other for other in earlier)
 
 
 def _differences(before: Stage, after: Stage) -> list[str]:

@@ -305,8 +305,9 @@ def decided(
         if rule.score.is_number:
             value[hit] = column.cast(pa.float64()).to_numpy(zero_copy_only=False)[hit]
         else:
-            for row in np.flatnonzero(hit).tolist():
-                said[row] = column[row].as_py()
+            rows_hit = np.flatnonzero(hit)
+            for row, name in zip(rows_hit.tolist(), column.take(pa.array(rows_hit)).to_pylist(), strict=True):
+                said[row] = name
     return codes, value, said
 
 

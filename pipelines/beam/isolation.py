@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.beam.child import CallError, Child, ChildDiedError, ChildStartError
-from shards.schema import DOCUMENT, split_doc_id
+from shards.schema import split_doc_id
 from stages import failing, marking, readers
 from stages.base import Stage, Verdict, link_of
 from stages.failing import KILLED_PROCESS, NOT_OF_A_DOCUMENT, Failure
@@ -168,11 +168,8 @@ class _Place:
     def failed(self, failure: Failure) -> pa.RecordBatch:
         """Return the batch of one row that stands for all that was not read, at the offset of the last that was."""
         builder = BatchBuilder(self._source, self._record)
-        row = Row(self._offset).mark(failure.reason, f"not read from here on: {failure.detail}")
-        builder.add(row)
-        batch = cast(pa.RecordBatch, builder.flush())
-        where = DOCUMENT.get_field_index("failed")
-        return batch.set_column(where, DOCUMENT.field(where), pa.array([True]))
+        builder.add(Row(self._offset).fail(failure.reason, f"not read from here on: {failure.detail}"))
+        return cast(pa.RecordBatch, builder.flush())
 
 
 def settled(

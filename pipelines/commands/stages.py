@@ -1,4 +1,4 @@
-"""``headrace stages``: the stages that a recipe may name."""
+"""``headrace stages``: what readers measure, and the stages that a recipe may name."""
 
 from __future__ import annotations
 
@@ -13,11 +13,18 @@ import typer
 def stages(
     as_json: Annotated[bool, typer.Option("--json", help="Print plain JSON instead of a table.")] = False,
 ) -> None:
-    """List the stages that a recipe may name, with their scores, checks and parameters."""
+    """List what readers measure, and the stages that a recipe may name, with their scores, checks and parameters.
+
+    The limits of readers are keys of [[sources]].
+    """
     from stages.failing import FAILURES
+    from stages.readers import Reading
     from stages.registry import recipe_stages, stage_class
 
-    found = [describe(stage_class(name)) for name in recipe_stages()]
+    reader = describe(Reading)
+    # A record has its domain only after it was read.
+    del reader["parameters"]["domains"]
+    found = [reader, *(describe(stage_class(name)) for name in recipe_stages())]
     if as_json:
         typer.echo(json.dumps(found, indent=1, ensure_ascii=False))
         return
@@ -51,12 +58,16 @@ def _print_scores(console: Any, stage: dict[str, Any]) -> None:
         console.print(Text.assemble("  ", (score["name"], "green"), (f" ({score['scale']})", "dim"), meaning))
         for check in stage["checks"]:
             if check["score"] == score["name"]:
-                asked = ", ".join(f"{end} {check[end]}" for end in _ENDS if check.get(end) is not None)
+                asked = ", ".join(f"{end} {_named(check[end])}" for end in _ENDS if check.get(end) is not None)
                 console.print(Text.assemble("    drops ", (check["reason"], "red"), f"  {asked}"))
 
 
 _ENDS: Final = ("min", "max", "allowed", "forbidden", "null")
 """What a check may ask: a parameter's name, or the value itself."""
+
+
+def _named(asked: Any) -> str:
+    return " or ".join(asked) if isinstance(asked, list) else str(asked)
 
 
 def _short(kind: str) -> str:
@@ -84,7 +95,7 @@ def describe(kind: Any) -> dict[str, Any]:
         "origin": origin_of_class(kind),
         "needs": list(kind.needs),
         "scores": [{"name": one.name, "scale": one.scale, "meaning": one.meaning} for one in kind.scores],
-        "checks": [_check(one) for one in kind.checks],
+        "checks": [_check(kind, one) for one in kind.checks],
         "reasons": list(reasons_of(kind)),
         "edits": list(kind.edits),
         "failures": list(failures_of(kind)),
@@ -93,9 +104,15 @@ def describe(kind: Any) -> dict[str, Any]:
     }
 
 
-def _check(check: Any) -> dict[str, Any]:
+def _check(kind: Any, check: Any) -> dict[str, Any]:
     """Return a check's reason and score, and what it asks: the names of parameters, or values."""
+    from stages.checks import parameter_of
+
     asked = {end: getattr(check, end) for end in _ENDS if getattr(check, end) is not None}
+    for end, name in asked.items():
+        if name in check.parameters() and name.partition(".")[0] not in kind.__pydantic_fields__:
+            # What no recipe may change.
+            asked[end] = list(parameter_of(kind, name))
     if asked["null"] == "keep":
         del asked["null"]
     return {"reason": check.reason, "score": check.score, **asked}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -97,7 +97,7 @@ class Explained:
         language: its language after the chain.
         domain: its domain, by the labels of the recipe.
         text: its text after the chain, None where there is none.
-        steps: what the stages say, in order; none for a record that the reader dropped or failed.
+        steps: what the reader and the stages say, in order; only the reader of a record that it dropped or failed.
         end: what would have ended its way, None where the chain keeps it.
     """
 
@@ -167,6 +167,7 @@ class Explainer:
     """Takes batches through a chain.
 
     Attributes:
+        reading: what the reader of the documents measures and drops.
         chain: the stages; models that are still to be fitted have no path.
         edits: the stages that edit or judge what deduplication leaves.
         labels: give documents their domains.
@@ -175,6 +176,7 @@ class Explainer:
         has_doc_ids: whether doc_ids are a run's.
     """
 
+    reading: Stage
     chain: tuple[Stage, ...]
     labels: Labels
     cuts: pa.Table | None = None
@@ -187,10 +189,12 @@ class Explainer:
         batch = self.labels.with_domain(batch)
         readable = np.flatnonzero(pc.is_null(batch.column("dropped_by")).to_numpy(zero_copy_only=False))
         found = self._judged(batch.take(pa.array(readable))) if len(readable) else iter(())
+        read = cast(list[Step], self._steps(_Pass(self.reading, batch, [None] * batch.num_rows), batch))
         is_readable = np.zeros(batch.num_rows, np.bool_)
         is_readable[readable] = True
         for row, ours in enumerate(is_readable.tolist()):
-            yield next(found) if ours else _explained(batch, row, (), _end(batch, row))
+            one = next(found) if ours else _explained(batch, row, (), _end(batch, row))
+            yield dataclasses.replace(one, steps=(read[row], *one.steps))
 
     def _judged(self, batch: pa.RecordBatch) -> Iterator[Explained]:
         ends: list[End | None] = [None] * batch.num_rows

@@ -22,7 +22,7 @@ from pipelines.planning.globs import matches
 from pipelines.planning.labels import LabelRules
 from pipelines.planning.places import file_name, is_uri, key_of, spelled
 from pipelines.planning.sources import PlannedSource
-from pipelines.reading import source_at, source_of
+from pipelines.reading import reading_of, source_at, source_of
 from pipelines.recipe import Recipe, SourceSettings, changed_recipe, load_recipe
 from pipelines.run import Run
 from pipelines.tables import read_table
@@ -113,7 +113,8 @@ def _opened(workspace: Workspace, run: Run | None, measured: Recipe) -> Opened:
     if cuts is not None and cuts.num_rows and workspace.recipe != measured:
         notes.append("percentiles are those that the run measured, with its own limits")
     labels = LabelRules.of(workspace.recipe).labels([])
-    return Opened(workspace, run, Explainer(chain, labels, cuts, unfitted, edits=edits), tuple(notes))
+    reading = reading_of(workspace.recipe.sources)
+    return Opened(workspace, run, Explainer(reading, chain, labels, cuts, unfitted, edits=edits), tuple(notes))
 
 
 def _unchanged(cuts: pa.Table, workspace: Workspace, measured: Recipe) -> pa.Table | None:
@@ -148,7 +149,8 @@ def documents(
     if not 0 <= position < len(recipe.sources):
         last = len(recipe.sources) - 1
         raise UserError(f"the recipe has no sources.{position}", place="--source", remedy=f"Name one of 0 to {last}")
-    explainer = replace(opened.explainer, has_doc_ids=bool(planned))
+    reading = reading_of([recipe.sources[position]])
+    explainer = replace(opened.explainer, reading=reading, has_doc_ids=bool(planned))
     with _input(file, stdin) as opener:
         for source, batch in _batches(_sources(planned, recipe.sources[position], file), opener, limit):
             labels = LabelRules.of(recipe).labels([(source.index, 1, position)])

@@ -15,6 +15,7 @@ from pipelines.inspection.verdicts import verdicts
 from pipelines.inspection.wording import Limit, limits_of
 from pipelines.late import CUTS
 from pipelines.passes.score_counts import SCORES, added_up, count_scores, end_of
+from pipelines.reading import reading_of
 from pipelines.run import Run
 from pipelines.tables import one_array, read_table
 from pipelines.view import EDITS_PASS
@@ -211,10 +212,11 @@ def _declared(run: Run, wanted: str) -> list[Histogram]:
 def run_chain(run: Run) -> list[Stage]:
     """Return the stages of a run, to be asked what they declare: without the models that it fitted.
 
-    Those of [[edits]] come last, as far as the run has come to them.
+    What its readers measure comes first. Those of [[edits]] come last, as far as the run has come to them.
     """
     pending = dict.fromkeys((one.language for one in fitted_languages(run.recipe)), "")
     return [
+        reading_of(run.recipe.sources),
         *build_chain(run.workspace, pending),
         *(build_edits(run.workspace, pending) if run.has(EDITS_PASS) else ()),
     ]

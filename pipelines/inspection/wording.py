@@ -12,7 +12,7 @@ from pipelines.late import late_rules
 from stages.base import Stage, early_rules, late_limits
 from stages.checks import ANY, Check, Rule
 from stages.limits import Bound, Percentile
-from stages.scores import Score
+from stages.scores import Count, Score
 
 MEASURED_LATER: Final = "measured by a run"
 _MOST_NAMED: Final = 8
@@ -158,7 +158,7 @@ def limits_of(stage: Stage, cuts: pa.Table | None) -> Iterator[Limit]:
 
 def shown(score: Score, step: int) -> str:
     """Return a step of a number for people."""
-    return f"{score.value_of(step):.7g}"
+    return str(step) if isinstance(score, Count) else f"{score.value_of(step):.7g}"
 
 
 def _listed(names: Sequence[str]) -> str:

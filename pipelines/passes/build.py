@@ -30,6 +30,7 @@ from pipelines.passes.tokenizer import CopyTokenizer, FitTokenizer, tokenizer_pa
 from pipelines.passes.write import Write
 from pipelines.plan import Plan
 from pipelines.planning.labels import Labelling
+from pipelines.reading import reading_of
 from pipelines.recipe import Recipe
 from pipelines.workspace import Workspace
 from shards.errors import UserError
@@ -114,7 +115,8 @@ def _deduplication(
     recipe: Recipe, plan: Plan, judge: Pass, late: Output | None, domains: Labelling, chain: tuple[Stage, ...]
 ) -> Iterator[Pass]:
     keys, dedup, labels = judge.output("keys"), recipe.dedup, Labelling.of(recipe, plan, "priority")
-    splits, prefer = SplitGroups.of(plan, dedup.piece_bytes), _prefer(recipe, chain)
+    measured = (reading_of(recipe.sources), *chain)
+    splits, prefer = SplitGroups.of(plan, dedup.piece_bytes), _prefer(recipe, measured)
     verdicts = judge.output("verdicts") if prefer else None
     copies = drops = moved = removed = clusters = duplicates = of_clusters = None
     if dedup.exact:
@@ -142,7 +144,7 @@ def _deduplication(
         yield gathered
         duplicates = gathered.output("duplicates")
         of_clusters = gathered.output("clusters") if dedup.near else None
-    yield Drops(judge.output("verdicts"), late, duplicates, of_clusters, splits, domains, chain)
+    yield Drops(judge.output("verdicts"), late, duplicates, of_clusters, splits, domains, measured)
 
 
 def _prefer(recipe: Recipe, chain: tuple[Stage, ...]) -> Prefer | None:

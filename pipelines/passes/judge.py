@@ -37,9 +37,9 @@ from pipelines.recipe import SourceSettings
 from pipelines.tables import TableFile, publish_table
 from pipelines.workspace import Job, Workspace, resolved
 from shards.files import open_input
-from shards.schema import DOCUMENT, TEXT_COLUMNS
+from shards.schema import TEXT_COLUMNS
 from stages.base import Stage
-from stages.readers import Digest
+from stages.readers import RECORD, Digest
 
 # Whoever reads these tables joins the labels of sources and hosts from the plan.
 _JOINED = ("domain", "licence")
@@ -66,7 +66,7 @@ class Judge(BeamPass):
     """
 
     name: ClassVar[str] = "judge"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     weighs_bytes: ClassVar[bool] = True
     calls_native: ClassVar[bool] = True
 
@@ -136,7 +136,7 @@ class _Read(Step):
                 # Stages open models by path, in this process: of a local one the content is compared here, of a remote
                 # one when it is fetched.
                 self._job.store.local_copy(entry)
-        empty = pa.RecordBatch.from_arrays([pa.array([], f.type) for f in DOCUMENT], schema=DOCUMENT)
+        empty = pa.RecordBatch.from_arrays([pa.array([], f.type) for f in RECORD], schema=RECORD)
         readings: list[Any] = []
         with Attempts(self._job.store, self._job.pass_name).during(unit.name) as isolated:
             batches = self._batches(unit, readings, isolated=isolated)

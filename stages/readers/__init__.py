@@ -12,9 +12,7 @@ from shards.errors import UserError
 from stages.readers import jsonl, parquet, warc
 from stages.readers.base import (
     FORMATS,
-    READ,
-    READ_FAILURES,
-    READ_REASONS,
+    RECORD,
     BatchBuilder,
     OpenInput,
     Row,
@@ -37,6 +35,7 @@ from stages.readers.detect import (
 )
 from stages.readers.digest import Digest, HashedInput
 from stages.readers.members import Seekable
+from stages.readers.reading import READ, READ_FAILURES, READ_REASONS, UNREAD, Reading
 from stages.readers.spans import cut, line_start, member_start
 
 __all__ = [
@@ -44,8 +43,10 @@ __all__ = [
     "READ",
     "READ_FAILURES",
     "READ_REASONS",
+    "RECORD",
     "Digest",
     "OpenInput",
+    "Reading",
     "Source",
     "Span",
     "cut",
@@ -57,11 +58,11 @@ Numbered = tuple[int | None, Row]
 
 
 def read(source: Source, open_input: OpenInput, digest: Digest | None = None) -> Iterator[pa.RecordBatch]:
-    """Yield the records of ``source`` in order, as batches of exactly ``shards.schema.DOCUMENT``.
+    """Yield the records of ``source`` in order, as batches in the schema ``RECORD``.
 
     A document has its text, or its payload and media type where the text is yet to be extracted; any other record is
-    marked with ``dropped_by`` = ``READ`` and its reason. What comes out depends on the bytes of the source alone. A
-    span without a record gives no batch, unless it is the whole file.
+    marked with ``dropped_by`` = ``READ`` and its reason, of those that ``Reading`` declares. What comes out depends on
+    the bytes of the source alone. A span without a record gives no batch, unless it is the whole file.
 
     Args:
         source: what to read, and as what.
@@ -90,7 +91,7 @@ def read(source: Source, open_input: OpenInput, digest: Digest | None = None) ->
         if digest is not None and hashed is not None:
             digest.hex = hashed.finish()
     if builder.record_index == 0 and is_whole:
-        builder.add(Row(0).mark("empty_file", "the file holds no record"))
+        builder.add(Row(0).fail("empty_file", "the file holds no record"))
     if (last := builder.flush()) is not None:
         yield last
 
@@ -140,11 +141,11 @@ def _span_of_members(source: Source, raw: Seekable, span: Span) -> Iterator[Row]
 def _all_rows(source: Source, raw: Seekable, head: bytes) -> Iterator[Numbered]:
     start = head[:HEAD_BYTES]
     if not head:
-        yield None, Row(0).mark("empty_file", "the file is empty")
+        yield None, Row(0).fail("empty_file", "the file is empty")
         return
     what = unread(start)
     if what is not None and source.format == "auto":
-        yield None, Row(0).mark("unsupported_format", f"the file is {what}")
+        yield None, _unread(source, f"the file is {what}")
         return
     if head.startswith(b"PAR1") or source.format == "parquet":
         yield from parquet.rows(raw, source)
@@ -157,11 +158,10 @@ def _all_rows(source: Source, raw: Seekable, head: bytes) -> Iterator[Numbered]:
         found = container_of(start, source.path)
         if found is None or found == "parquet":
             damage = stream.damage
-            mark = Row(0)
             if damage is not None and not start:
-                yield None, mark.mark(damage.reason, damage.detail)
+                yield None, Row(0).fail(damage.reason, damage.detail)
             else:
-                yield None, mark.mark("unsupported_format", describe(start) if found is None else "compressed Parquet")
+                yield None, _unread(source, describe(start) if found is None else "compressed Parquet")
             return
         form = found
     if form == "warc":
@@ -172,3 +172,9 @@ def _all_rows(source: Source, raw: Seekable, head: bytes) -> Iterator[Numbered]:
         stream.probe = jsonl.PROBE
         for row in jsonl.rows(stream, source):
             yield None, row
+
+
+def _unread(source: Source, what: str) -> Row:
+    row = Row(0)
+    row.measure(source, "kind", UNREAD, what)
+    return row

@@ -9,37 +9,14 @@ from datetime import date
 from typing import BinaryIO, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from shards.schema import DOCUMENT, MAX_BATCH_BYTES, MAX_BATCH_DOCUMENTS, UNKNOWN_LANGUAGE, make_doc_id
-from stages.failing import FAILURES
+from stages.readers.reading import COLUMNS, READ, SCORES, Rules, rules_of
 from stages.url.host import host_of
 
-READ: Final = "read"
-"""``dropped_by`` of every record that a reader drops or fails."""
-
-READ_REASONS: Final = (
-    "not_a_document",  # a record that holds no document: warcinfo, request, metadata, revisit, an unknown WARC-Type
-    "segmented",  # one segment of a record that WARC segmentation split; segments are not joined
-    "http_status",  # the server answered with a status that is not 2xx; value is the status
-    "unsupported_media",  # a media type, or a coding of it, from which no text is taken
-    "unsupported_format",  # a container, or a version of it, that is not read
-    "empty",  # no body, or a text of white space only
-    "too_large",  # longer than max_record_bytes, also after decoding; value is the bytes known of
-)
-READ_FAILURES: Final = (
-    "empty_file",  # a file without a byte, or without a record
-    "unreadable",  # bytes that are not what their container promises: a Parquet file, or rows of a damaged row group
-    "truncated",  # the input ends inside the record
-    "decompression",  # damaged compressed data, of the container or of an HTTP body
-    "bad_record",  # a WARC record whose header or length is wrong, or bytes that belong to no record
-    "bad_http",  # an HTTP response whose status line or chunks cannot be parsed
-    "bad_encoding",  # bytes that are not UTF-8 where they must be, or a lone surrogate
-    "bad_json",  # a line that is not a JSON object
-    "missing_text",  # a row without the text field, or with something else than a string in it
-    "crashed",  # code that reads one record raised what nobody foresaw
-)
-
-_DECLARED: Final = frozenset(READ_REASONS + READ_FAILURES + FAILURES)
+RECORD: Final = pa.schema([*DOCUMENT, *COLUMNS])
+"""The columns of a batch as a reader gives it: those of a document, and what was measured in reading it."""
 
 FORMATS: Final = ("auto", "warc", "jsonl", "parquet")
 MAX_URL_CHARS: Final = 8192
@@ -75,6 +52,8 @@ class Source:
         date_key: field of the date, in JSONL and Parquet; it may be missing.
         max_record_bytes: longest document, in bytes as stored in the container and again after HTTP decoding. What is
             longer is a ``too_large`` drop, and never held in memory.
+        min_status: least HTTP status of a document; others are ``http_status`` drops.
+        max_status: greatest HTTP status of a document.
         span: the part of the file that is read; None for all of it. ``stages.readers.spans`` says what belongs to it.
     """
 
@@ -87,14 +66,26 @@ class Source:
     url_key: str = "url"
     date_key: str = "date"
     max_record_bytes: int = 16 << 20
+    min_status: int = 200
+    max_status: int = 299
     span: Span | None = None
+
+    @property
+    def rules(self) -> Rules:
+        """What drops a record."""
+        return rules_of(self.min_status, self.max_status, self.max_record_bytes)
 
 
 @dataclass
 class Row:
     """One record on its way into a batch. Text is UTF-8 and already checked.
 
-    A row with neither text nor payload is marked: ``reason`` is one of ``READ_REASONS`` or ``READ_FAILURES``.
+    A record that is dropped or failed has neither text nor payload.
+
+    Attributes:
+        scores: what was measured, by name of the score of ``stages.readers.reading.Reading``.
+        failure: why it could not be read, None where it could.
+        detail: what there is to say of its drop or failure.
     """
 
     offset: int
@@ -103,15 +94,26 @@ class Row:
     media_type: str | None = None
     url: str | None = None
     date: int | None = None
-    reason: str | None = None
-    value: float | None = None
+    scores: dict[str, int | str] = field(default_factory=dict)
+    failure: str | None = None
     detail: str | None = None
 
-    def mark(self, reason: str, detail: str | None = None, value: float | None = None) -> Row:
-        """Make the record a drop or a failure, and let go of its content."""
-        assert reason in _DECLARED, reason
+    def measure(self, source: Source, score: str, value: int | str, detail: str | None = None) -> bool:
+        """Note a score; return whether a check drops the record for it, so that there is no need to look further.
+
+        ``detail`` is what to say of the drop.
+        """
+        self.scores[score] = value
+        if not source.rules.drops(score, value):
+            return False
         self.text = self.payload = self.media_type = None
-        self.reason, self.detail, self.value = reason, detail, value
+        self.detail = detail
+        return True
+
+    def fail(self, reason: str, detail: str) -> Row:
+        """Make the record one that could not be read, and let go of its content."""
+        self.text = self.payload = self.media_type = None
+        self.failure, self.detail = reason, detail
         return self
 
 
@@ -149,6 +151,10 @@ class BatchBuilder:
 def _batch(source: Source, rows: list[Row], indices: list[int]) -> pa.RecordBatch:
     count = len(rows)
     urls = [None if row.url is None else row.url[:MAX_URL_CHARS] for row in rows]
+    scores, marks = source.rules.marks(
+        {name: [row.scores.get(name) for row in rows] for name in SCORES}, [row.failure for row in rows]
+    )
+    is_marked = pc.is_valid(marks["reason"])
     columns = {
         "doc_id": pa.array([make_doc_id(source.index, index) for index in indices], pa.int64()),
         "text": pa.array([row.text for row in rows], pa.binary()).view(pa.string()),
@@ -162,13 +168,12 @@ def _batch(source: Source, rows: list[Row], indices: list[int]) -> pa.RecordBatc
         "language": pa.repeat(pa.scalar(UNKNOWN_LANGUAGE), count),
         "domain": pa.repeat(pa.scalar(source.domain), count),
         "licence": pa.repeat(pa.scalar(source.licence, pa.string()), count),
-        "dropped_by": pa.array([READ if row.reason else None for row in rows], pa.string()),
-        "reason": pa.array([row.reason for row in rows], pa.string()),
-        "value": pa.array([row.value for row in rows], pa.float64()),
-        "failed": pa.array([row.reason in READ_FAILURES for row in rows], pa.bool_()),
-        "detail": pa.array([row.detail for row in rows], pa.string()),
+        "dropped_by": pc.if_else(is_marked, pa.scalar(READ), pa.scalar(None, pa.string())),
+        **marks,
+        "detail": pc.coalesce(pa.array([row.detail for row in rows], pa.string()), marks["detail"]),
+        **scores,
     }
-    return pa.RecordBatch.from_arrays([columns[name] for name in DOCUMENT.names], schema=DOCUMENT)
+    return pa.RecordBatch.from_arrays([columns[name] for name in RECORD.names], schema=RECORD)
 
 
 _DATE: Final = re.compile(

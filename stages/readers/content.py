@@ -7,49 +7,55 @@ from typing import Final
 from stages.html.charset import charset_of, decode
 from stages.readers.base import Row, Source, parse_date
 from stages.readers.guard import guarded
-from stages.readers.http import BodyError, decode_body, parse_response
-from stages.readers.warc import DOCUMENT_TYPES, VERSIONS, Record
+from stages.readers.http import BodyError, Response, decode_body, parse_response
+from stages.readers.reading import HTML, SEGMENT, UNKNOWN, UNREAD
+from stages.readers.warc import TYPES, VERSIONS, Record
 
-HTML: Final = frozenset({"text/html", "application/xhtml+xml", "application/vnd.wap.xhtml+xml"})
-PLAIN: Final = frozenset({"text/plain"})
+MAX_MEDIA_CHARS: Final = 100
 
-# What servers send under a Content-Type of text.
-_BINARY: Final = (
-    b"%PDF-",
-    b"\x89PNG",
-    b"GIF8",
-    b"\xff\xd8\xff",
-    b"PK\x03\x04",
-    b"\x1f\x8b\x08",
-    b"RIFF",
-    b"wOFF",
-    b"OTTO",
-)
+_BINARY: Final = {
+    b"%PDF-": "application/pdf",
+    b"\x89PNG": "image/png",
+    b"GIF8": "image/gif",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"PK\x03\x04": "application/zip",
+    b"\x1f\x8b\x08": "application/gzip",
+    b"RIFF": "application/octet-stream",
+    b"wOFF": "font/woff",
+    b"OTTO": "font/otf",
+}
+"""What servers send under a Content-Type of text, by its first bytes."""
 
 
 def to_row(record: Record, source: Source) -> Row:
-    """Judge one record by its header, then its status, its media type and its body, the cheapest first."""
-    return guarded(_judge, Row(record.offset), record, source)
+    """Measure one record, by its header first, then its status, its media type and its body, until a check drops it."""
+    return guarded(_measured, Row(record.offset), record, source)
 
 
-def _judge(row: Row, record: Record, source: Source) -> Row:
+def _measured(row: Row, record: Record, source: Source) -> Row:
     uri = record.fields.get("warc-target-uri", "").strip()
     if uri.startswith("<") and uri.endswith(">"):
         uri = uri[1:-1]
     row.url, row.date = uri or None, parse_date(record.fields.get("warc-date", ""))
     if record.failure:
-        return row.mark(*record.failure)
+        return row.fail(*record.failure)
     if not record.type:
-        return row.mark("bad_record", "no WARC-Type")
-    if record.version not in VERSIONS:
-        return row.mark("unsupported_format", f"version {record.version[:40]!r} is not one of {', '.join(VERSIONS)}")
-    if record.type == "continuation" or "warc-segment-number" in record.fields:
-        return row.mark("segmented", f"segment {record.fields.get('warc-segment-number', '?')} of a {record.type}")
-    if record.type not in DOCUMENT_TYPES:
-        return row.mark("not_a_document", f"WARC-Type {record.type}")
+        return row.fail("bad_record", "no WARC-Type")
+    if row.measure(source, "kind", *_kind(record)):
+        return row
     if not record.block:
-        return row.mark("empty")
+        row.measure(source, "bytes", 0)
+        return row
     return _document(row, record, source)
+
+
+def _kind(record: Record) -> tuple[str, str]:
+    """Return the score ``kind`` of a record, and what to say of it."""
+    if record.version not in VERSIONS:
+        return UNREAD, f"version {record.version[:40]!r} is not one of {', '.join(VERSIONS)}"
+    if record.type == SEGMENT or "warc-segment-number" in record.fields:
+        return SEGMENT, f"segment {record.fields.get('warc-segment-number', '?')} of a {record.type}"
+    return record.type if record.type in TYPES else UNKNOWN, f"WARC-Type {record.type}"
 
 
 def _document(row: Row, record: Record, source: Source) -> Row:
@@ -58,38 +64,59 @@ def _document(row: Row, record: Record, source: Source) -> Row:
     if record.type == "response" or _media(content_type) == "application/http":
         response = parse_response(record.block)
         if response is None and _media(content_type) in ("application/http", ""):
-            return row.mark("bad_http", f"no HTTP status line: {record.block[:40]!r}")
+            return row.fail("bad_http", f"no HTTP status line: {record.block[:40]!r}")
     if response is not None:
-        if not 200 <= response.status < 300:
-            return row.mark("http_status", value=response.status)
+        if row.measure(source, "status", response.status):
+            return row
         body, content_type = response.body, response.fields.get("content-type", "")
         if not body:
-            return row.mark("empty")
+            row.measure(source, "bytes", 0)
+            return row
     media = _media(content_type)
-    if media and media not in HTML and media not in PLAIN:
-        return row.mark("unsupported_media", media[:100])
+    if media and row.measure(source, "media", media[:MAX_MEDIA_CHARS]):
+        return row
     if record.length > source.max_record_bytes:
-        return row.mark("too_large", f"a record of {record.length} bytes", record.length)
+        row.measure(source, "bytes", record.length, f"a record of {record.length} bytes")
+        return row
     if response is not None:
-        try:
-            body = decode_body(response, source.max_record_bytes)
-        except BodyError as error:
-            return row.mark(error.reason, error.detail, error.value)
-    return _content(row, body, content_type, media or _sniff(body))
+        decoded = _decoded(row, response, source)
+        if decoded is None:
+            return row
+        body = decoded
+    return _content(row, body, content_type, source)
 
 
-def _content(row: Row, body: bytes, content_type: str, media: str) -> Row:
+def _decoded(row: Row, response: Response, source: Source) -> bytes | None:
+    """Return the body of a response; None if it cannot be decoded, of which the row says why."""
+    try:
+        return decode_body(response, source.max_record_bytes)
+    except BodyError as error:
+        if error.failure:
+            row.fail(error.failure, error.detail)
+        elif error.coding:
+            media = _media(response.fields.get("content-type", "")) or "a body"
+            row.measure(source, "media", f"{media[:MAX_MEDIA_CHARS]} in {error.coding}", error.detail)
+        else:
+            row.measure(source, "bytes", error.bytes, error.detail)
+        return None
+
+
+def _content(row: Row, body: bytes, content_type: str, source: Source) -> Row:
     if not body or body.isspace():
-        return row.mark("empty")
-    if body.startswith(_BINARY) or not media:
-        return row.mark("unsupported_media", f"{content_type[:60] or 'no media type'}, but begins with {body[:8]!r}")
+        row.measure(source, "bytes", 0)
+        return row
+    binary = next((media for start, media in _BINARY.items() if body.startswith(start)), "")
+    media = binary or _media(content_type) or _sniff(body)
+    said = f"{content_type[:60] or 'no media type'}, but begins with {body[:8]!r}"
+    if row.measure(source, "media", media[:MAX_MEDIA_CHARS], said):
+        return row
     if media in HTML:
-        row.payload, row.media_type = body, content_type or media
+        if not row.measure(source, "bytes", len(body)):
+            row.payload, row.media_type = body, content_type or media
         return row
     text = decode(body, charset_of(body, content_type or "charset=utf-8", html=False))
-    if not text or text.isspace():
-        return row.mark("empty")
-    row.text = text.encode("utf-8", "replace")
+    if not row.measure(source, "bytes", len(body) if text and not text.isspace() else 0):
+        row.text = text.encode("utf-8", "replace")
     return row
 
 
@@ -104,5 +131,7 @@ def _sniff(body: bytes) -> str:
         (b"<!doctype html", b"<html", b"<head", b"<body", b"<title", b"<!--", b"<meta", b"<div", b"<p")
     ):
         return "text/html"
-    binary = start.startswith((b"<?xml", b"<svg", b"<rss")) or any(byte < 9 or 14 <= byte < 27 for byte in body[:1024])
-    return "" if binary else "text/plain"
+    if start.startswith((b"<?xml", b"<svg", b"<rss")):
+        return "text/xml"
+    is_binary = any(byte < 9 or 14 <= byte < 27 for byte in body[:1024])
+    return "application/octet-stream" if is_binary else "text/plain"

@@ -39,13 +39,13 @@ def attempt(work: Callable[[*Args], T], *args: *Args) -> T | Failed:
 
 
 def guarded(work: Callable[[Row, *Args], Row], row: Row, *args: *Args) -> Row:
-    """Return ``work(row, *args)``, or ``row`` marked as ``crashed`` if that raises."""
+    """Return ``work(row, *args)``, or ``row`` failed as ``crashed`` if that raises."""
     try:
         return work(row, *args)
     except PASSING:
         raise
     except BaseException as error:
-        return row.mark("crashed", explain(error))
+        return row.fail("crashed", explain(error))
 
 
 def explain(error: BaseException) -> str:

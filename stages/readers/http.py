@@ -28,11 +28,18 @@ _UNREAD_CODINGS: Final = frozenset({"compress", "x-compress", "sdch", "dcb", "dc
 
 
 class BodyError(Exception):
-    """A body that cannot be decoded: ``reason`` is one of the readers' reasons or failures."""
+    """A body that cannot be decoded.
 
-    def __init__(self, reason: str, detail: str, value: float | None = None) -> None:
+    Attributes:
+        detail: what is wrong with it.
+        failure: one of the readers' failures; empty where the body is not damaged.
+        coding: the coding that is not read, where that is the reason.
+        bytes: how long it is at least, where it is too long.
+    """
+
+    def __init__(self, detail: str, *, failure: str = "", coding: str = "", at_least: int = 0) -> None:
         super().__init__(detail)
-        self.reason, self.detail, self.value = reason, detail, value
+        self.detail, self.failure, self.coding, self.bytes = detail, failure, coding, at_least
 
 
 @dataclass(frozen=True)
@@ -102,21 +109,21 @@ def dechunk(body: bytes) -> bytes:
 def _broken_chunks(body: bytes, chunks: list[bytes], pos: int) -> bytes:
     if not chunks:
         return body
-    raise BodyError("bad_http", f"chunked coding breaks at byte {pos} of the body, after {len(chunks)} chunks")
+    raise BodyError(f"chunked coding breaks at byte {pos} of the body, after {len(chunks)} chunks", failure="bad_http")
 
 
 def _decode(coding: str, body: bytes, limit: int) -> bytes:
     if coding in _UNREAD_CODINGS:
-        raise BodyError("unsupported_media", f"Content-Encoding {coding} is not read")
+        raise BodyError(f"Content-Encoding {coding} is not read", coding=coding)
     decoded = attempt(_decoded, coding, body, limit)
     if isinstance(decoded, Failed):
         if body.lstrip().startswith(b"<"):
             return body
         known = isinstance(decoded.error, (zlib.error, zstandard.ZstdError, brotli.error))
         why = decoded.error if known else explain(decoded.error)
-        raise BodyError("decompression", f"Content-Encoding {coding}: {why}") from decoded.error
+        raise BodyError(f"Content-Encoding {coding}: {why}", failure="decompression") from decoded.error
     if len(decoded) > limit:
-        raise BodyError("too_large", f"more than {limit} bytes after Content-Encoding {coding}", len(decoded))
+        raise BodyError(f"more than {limit} bytes after Content-Encoding {coding}", at_least=len(decoded))
     return decoded
 
 

@@ -25,10 +25,12 @@ def rows(stream: Stream, source: Source, end: int = sys.maxsize) -> Iterator[Row
         for start, line, length in lines(stream, source.max_record_bytes, end):
             if start == 0:
                 line = line.removeprefix(b"\xef\xbb\xbf")
+            row = Row(start)
             if length > source.max_record_bytes:
-                yield Row(start).mark("too_large", f"a line of {length} bytes", length)
+                row.measure(source, "bytes", length, f"a line of {length} bytes")
+                yield row
             elif line.strip(_BLANK):
-                yield guarded(parse, Row(start), line, source)
+                yield guarded(parse, row, line, source)
         if stream.damage is None:
             return
         yield damaged(stream.damage)
@@ -80,7 +82,7 @@ def _skip_line(stream: Stream) -> int:
 
 def damaged(damage: Damage) -> Row:
     """Return the failure row of a damaged compressed member."""
-    return Row(damage.offset).mark(damage.reason, f"{damage.detail} (compressed member at byte {damage.offset})")
+    return Row(damage.offset).fail(damage.reason, f"{damage.detail} (compressed member at byte {damage.offset})")
 
 
 def parse(row: Row, line: bytes, source: Source) -> Row:
@@ -88,23 +90,23 @@ def parse(row: Row, line: bytes, source: Source) -> Row:
     try:
         record = json.loads(line.decode("utf-8"))
     except UnicodeDecodeError as error:
-        return row.mark("bad_encoding", f"byte {error.start} of the line is not UTF-8")
+        return row.fail("bad_encoding", f"byte {error.start} of the line is not UTF-8")
     except (ValueError, RecursionError) as error:
-        return row.mark("bad_json", str(error)[:200] or type(error).__name__)
+        return row.fail("bad_json", str(error)[:200] or type(error).__name__)
     if not isinstance(record, dict):
-        return row.mark("bad_json", f"the line holds {type(record).__name__}, not an object")
+        return row.fail("bad_json", f"the line holds {type(record).__name__}, not an object")
     row.url, date = _string(record, source.url_key), _string(record, source.date_key)
     row.date = parse_date(date) if date else None
     text = _field(record, source.text_key)
     if not isinstance(text, str):
         what = "nothing" if text is None else type(text).__name__
-        return row.mark("missing_text", f"the field {source.text_key!r} holds {what}, not a string")
-    if not text or text.isspace():
-        return row.mark("empty")
+        return row.fail("missing_text", f"the field {source.text_key!r} holds {what}, not a string")
     try:
-        row.text = text.encode("utf-8")
+        content = text.encode("utf-8")
     except UnicodeEncodeError as error:
-        return row.mark("bad_encoding", f"a lone surrogate at character {error.start} of {source.text_key!r}")
+        return row.fail("bad_encoding", f"a lone surrogate at character {error.start} of {source.text_key!r}")
+    if not row.measure(source, "bytes", 0 if text.isspace() else len(content)):
+        row.text = content
     return row
 
 

@@ -53,7 +53,7 @@ def rows(raw: Seekable, source: Source) -> Iterator[tuple[int, Row]]:
         opened = f"not a Parquet file that can be read: {_first_line(opened.error)}"
     if isinstance(opened, str):
         if span is None or span.begin == 0:
-            yield 0, Row(0).mark("unreadable", opened)
+            yield 0, Row(0).fail("unreadable", opened)
         return
     groups = [group for group in opened if span is None or span.begin <= group.start < span.end]
     first, end = (groups[0].first, groups[-1].end) if groups else (0, 0)
@@ -167,9 +167,9 @@ class _Parquet:
         stop = min(end, first + max(1, MAX_LOST_ROWS - self.lost_rows))
         self.lost_rows += stop - first
         for number in range(first, stop):
-            yield Row(number).mark(reason, detail if number == cause else f"as row {cause}")
+            yield Row(number).fail(reason, detail if number == cause else f"as row {cause}")
         if stop < end:
-            yield Row(stop).mark(reason, f"as row {cause}, and the {end - stop - 1} rows that follow")
+            yield Row(stop).fail(reason, f"as row {cause}, and the {end - stop - 1} rows that follow")
 
 
 def _start_of(group: Any) -> int:
@@ -185,7 +185,7 @@ def _batch_rows(batch: pa.RecordBatch, number: int, source: Source) -> Iterator[
     """Yield the rows of a batch; one by one if its columns cannot be converted, as a single row may be to blame."""
     columns = attempt(_columns, batch, source)
     if isinstance(columns, Failed) and batch.num_rows == 1:
-        yield Row(number).mark("unreadable", f"row {number} cannot be converted: {explain(columns.error)}")
+        yield Row(number).fail("unreadable", f"row {number} cannot be converted: {explain(columns.error)}")
     elif isinstance(columns, Failed) or columns is None:
         for index in range(batch.num_rows):
             yield from _batch_rows(batch.slice(index, 1), number + index, source)
@@ -207,16 +207,16 @@ def _columns(batch: pa.RecordBatch, source: Source) -> _Columns | None:
 
 def _judge(row: Row, text: bytes | None, source: Source) -> Row:
     if text is None:
-        return row.mark("missing_text", f"the column {source.text_key!r} holds null")
+        return row.fail("missing_text", f"the column {source.text_key!r} holds null")
     if len(text) > source.max_record_bytes:
-        return row.mark("too_large", f"a text of {len(text)} bytes", len(text))
+        row.measure(source, "bytes", len(text), f"a text of {len(text)} bytes")
+        return row
     try:
         decoded = text.decode("utf-8")
     except UnicodeDecodeError as error:
-        return row.mark("bad_encoding", f"byte {error.start} of the text is not UTF-8")
-    if not decoded or decoded.isspace():
-        return row.mark("empty")
-    row.text = text
+        return row.fail("bad_encoding", f"byte {error.start} of the text is not UTF-8")
+    if not row.measure(source, "bytes", 0 if decoded.isspace() else len(text)):
+        row.text = text
     return row
 
 

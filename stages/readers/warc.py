@@ -20,6 +20,8 @@ HEAD_BYTES: Final = 64 << 10
 """How much of a block longer than the limit is shown: enough for its HTTP header."""
 DOCUMENT_TYPES: Final = frozenset({"response", "resource", "conversion"})
 """Records whose block is copied; of the others only the header is of use."""
+TYPES: Final = DOCUMENT_TYPES | {"warcinfo", "request", "metadata", "revisit", "continuation"}
+"""Every WARC-Type of the standard."""
 
 _HEADER_END: Final = re.compile(rb"\n\r*\n")
 _START: Final = re.compile(rb"\n[Ww][Aa][Rr][Cc]/\d\.\d{1,2}[ \t]*\r*\n[A-Za-z][A-Za-z-]*[ \t]*:")

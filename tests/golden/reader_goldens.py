@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import zstandard
 
 from pipelines.passes.judge import Judge
-from shards.schema import DOCUMENT, UNKNOWN_LANGUAGE, make_doc_id
-from stages.readers import Source, read
+from shards.schema import UNKNOWN_LANGUAGE, make_doc_id
+from stages.readers import RECORD, Source, read
 from tests.golden.golden import FOLDER, Case, Golden, Section, digest, plain
 
 NAME: Final = "readers"
@@ -160,8 +160,8 @@ def _key(data: bytes) -> str:
 def _rows(name: str, data: bytes, options: dict[str, Any]) -> dict[str, Any]:
     source = Source(index=3, path=name, **options)
     common = {"source_index": 3, "language": UNKNOWN_LANGUAGE, "domain": source.domain, "failed": False}
-    blank = dict.fromkeys(DOCUMENT.names) | common
-    rows = pa.Table.from_batches(read(source, lambda _: io.BytesIO(data)), DOCUMENT).to_pylist()
+    blank = dict.fromkeys(RECORD.names) | common
+    rows = pa.Table.from_batches(read(source, lambda _: io.BytesIO(data)), RECORD).to_pylist()
     return {
         str(row.pop("doc_id") - make_doc_id(3, 0)): {key: plain(row[key]) for key in row if row[key] != blank[key]}
         for row in rows

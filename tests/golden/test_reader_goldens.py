@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from stages.readers.base import READ_FAILURES, READ_REASONS
+from stages.readers import READ_FAILURES, READ_REASONS
 from tests.golden.golden import complaint, differences, load
 from tests.golden.reader_goldens import PATH, compute
 

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pytest
 from fastwarc.warc import ArchiveIterator
 
-from shards.schema import DOCUMENT
-from stages.readers import READ, READ_FAILURES, READ_REASONS, Source, read
+from stages.readers import READ, READ_FAILURES, READ_REASONS, RECORD, Source, read
 from stages.readers.decompress import Stream
 from stages.readers.detect import compression_of
 from stages.readers.warc import PROBE, records
@@ -39,7 +38,7 @@ def open_file(path: str) -> BinaryIO:
 
 def rows(name: str) -> list[dict[str, Any]]:
     batches = list(read(Source(index=0, path=str(DATA / name)), open_file))
-    assert all(batch.schema.equals(DOCUMENT) for batch in batches)
+    assert all(batch.schema.equals(RECORD) for batch in batches)
     return pa.Table.from_batches(batches).to_pylist()
 
 

@@ -65,6 +65,7 @@ def test_edits_are_a_chain_of_their_own_after_deduplication(tmp_path: Path) -> N
         ([{"use": "gopher_quality_v2"}], "'gopher_quality_v2' is in the chain twice.*as = "),
         ([{"use": "repeated_lines_v1", "lines": False, "paragraphs": False}], "nothing to remove.*edits.0"),
         ([{"use": "perplexity_v1", "min_perplexity": {"percentile": 1}}], r"edits.0.*Give a number"),
+        ([{"use": "extract_html_v1"}], r"takes text from the body.*edits.0.*Move the stage to \[\[stages\]\]"),
         ([{"use": "repeated_lines_v1", "mn_chars": 3}], r"did you mean 'min_chars'\?. Where: .*edits.0.mn_chars"),
     ],
 )

@@ -60,6 +60,43 @@ def test_a_second_run_changes_nothing(made: Any, corpus: Any, run_recipe: Any, c
     assert (again.run.key, again.run.digests) == (made.run.key, made.run.digests)
 
 
+def test_limits_that_a_stage_has_by_default_are_limits(
+    corpus: Any, run_recipe: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "by_default.py").write_text(BY_DEFAULT)
+    monkeypatch.syspath_prepend(tmp_path)
+    stages = [{"use": "by_default:Longest"}]
+    made = run_recipe(tmp_path / "out", light(corpus, stages=stages), corpus.folder)
+    dropped = {(row["dropped_by"], row["reason"], row["domain"]) for row in made.verdicts() if row["dropped_by"]}
+    assert {("longest_v1", "short", "books"), ("longest_v1:late", "long", "web")} <= dropped
+    links = {link["name"]: link for link in report_json(made.run)["stages"]}
+    for link in links.values():
+        assert link["seen"] == link["kept"] + sum(link["dropped"].values()) + link["failed"]
+    assert links["longest_v1:late"]["dropped"]
+
+
+BY_DEFAULT = """
+from typing import Any, ClassVar
+
+from stages.base import per_row, stage
+from stages.checks import Check
+from stages.limits import Limit, Percentile, Grouped
+from stages.scores import Count
+
+
+@stage
+class Longest:
+    name: ClassVar[str] = "longest_v1"
+    scores = (Count("chars"),)
+    checks = (Check("short", "chars", min="min_chars"), Check("long", "chars", max="max_chars"))
+    min_chars: Limit = Grouped(domain={"books": 1_600}, default=1)
+    max_chars: Limit = Percentile(percentile=90)
+
+    def measure(self, batch: Any) -> Any:
+        return {"chars": per_row(batch, len)}
+"""
+
+
 def test_an_added_source_is_judged_and_finished_splits_are_left_alone(
     plain: Any, corpus: Any, run_recipe: Any, sources: Path, small_text: Any, out: Path
 ) -> None:

@@ -124,6 +124,47 @@ def test_tightened_limits_mark_as_if_the_chain_had_judged_with_them(rows: Any, o
     assert marks.column("doc_id").to_pylist() == moved
 
 
+@stage
+class Tongue:
+    """Sets the language by a letter of the text."""
+
+    name: ClassVar[str] = "tongue_v1"
+    letter: str = "a"
+
+    def measure(self, batch: pa.RecordBatch) -> Measured:
+        """Look for the letter."""
+        found = ["de" if self.letter in (text or "") else "en" for text in batch.column("text").to_pylist()]
+        return Measured(columns={"language": pa.array(found)})
+
+    def known_languages(self) -> frozenset[str]:
+        """Return both languages."""
+        return frozenset({"en", "de"})
+
+
+DOMAINS = st.sampled_from([(), ("web",), ("code",), ("web", "code")])
+
+
+@QUICK
+@given(
+    rows=ROWS,
+    old=st.tuples(LIMITS, LIMITS, LIMITS),
+    new=st.tuples(LIMITS, LIMITS, LIMITS),
+    of=st.tuples(*[DOMAINS] * 2),
+)
+def test_a_limit_is_by_the_language_that_a_document_had_then(rows: Any, old: Any, new: Any, of: Any) -> None:
+    def with_setters(limits: Any) -> tuple[Stage, ...]:
+        links = [Letters(**one, instance=f"letters{place}") for place, one in enumerate(limits)]
+        first, second = (Tongue(letter="ab"[place], domains=of[place], instance=f"t{place}") for place in range(2))
+        return tuple(cast(Stage, one) for one in (links[0], first, links[1], second, links[2]))
+
+    before, after = with_setters(old), with_setters(new)
+    if obstacles(before, after):
+        return
+    texts = documents([(text, "und", domain) for text, _, domain in rows])
+    found = Redecision(after, is_tightened=True).early(judged(before, texts))
+    assert ends(found) == ends(judged(after, texts))
+
+
 def test_what_is_not_tightened_is_left_as_it_was_judged() -> None:
     limits = chain({"min_chars": 3}, {})
     stored = judged(limits, documents([("a", "en", "web"), ("aaaa", "en", "web")]))

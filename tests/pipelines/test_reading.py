@@ -26,8 +26,16 @@ def test_a_drop_stays_the_drop_of_who_made_it() -> None:
 
 def test_a_reader_is_told_all_that_decides_what_it_gives() -> None:
     settings = SourceSettings(
-        glob="*", format="jsonl", text_key="body", url_key="link", date_key="day", max_record_bytes=99, domain="books"
+        glob="*",
+        format="jsonl",
+        text_key="body",
+        url_key="link",
+        date_key="day",
+        max_record_bytes=99,
+        domain="books",
+        min_status=100,
+        max_status=404,
     )
     planned = PlannedSource(7, "a.jsonl", 10, 20, 40, "00" * 16, 0)
     found = source_of(planned, settings, "/in/a.jsonl")
-    assert found == Source(7, "/in/a.jsonl", "jsonl", "", None, "body", "link", "day", 99, Span(10, 20))
+    assert found == Source(7, "/in/a.jsonl", "jsonl", "", None, "body", "link", "day", 99, 100, 404, Span(10, 20))

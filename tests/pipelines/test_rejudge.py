@@ -116,6 +116,17 @@ def test_wanted_languages_may_become_fewer() -> None:
     assert "the chain is another" in obstacles([every], [every, GopherQuality()])[0]
 
 
+def test_a_limit_by_a_language_that_was_set_anew_cannot_be_moved() -> None:
+    def chain(first: tuple[str, ...], second: tuple[str, ...], words: int) -> list[Any]:
+        quality = GopherQuality(min_words={"language": {"en": words}, "default": 50})
+        return [Language(domains=first), quality, Language(domains=second, instance="again")]
+
+    for first, second, why in (((), (), True), (("web",), (), True), (("web",), ("books",), False)):
+        assert not obstacles(chain(first, second, 60), chain(first, second, 60))
+        found = obstacles(chain(first, second, 60), chain(first, second, 70))
+        assert [("a later stage set anew" in one) for one in found] == ([True] if why else [])
+
+
 def test_rules_are_in_the_order_of_checks() -> None:
     stage = GopherQuality()
     assert [rule.check for rule in early_rules(stage)] == list(stage.checks)

@@ -24,6 +24,9 @@ def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 def test_it_lists_every_stage_that_a_recipe_may_name_and_no_other(capsys: pytest.CaptureFixture[str]) -> None:
     found = {stage["name"]: stage for stage in json.loads(output(capsys, "--json"))}
+    reader = found.pop("read")
+    assert "min_status" in reader["parameters"]
+    assert {"reason": "segmented", "score": "kind", "forbidden": ["continuation"]} in reader["checks"]
     assert list(found) == recipe_stages()
     for name, stage in found.items():
         assert stage == json.loads(json.dumps(describe(stage_class(name))))

@@ -67,7 +67,7 @@ def test_a_recipe_alone_says_what_only_a_run_knows(recipe: Path) -> None:
     assert "perplexity_v1" in opened.notes[0]
     found = explained(recipe, str(recipe.parent / "web/web-a.jsonl"))
     assert ends(found) == WEB_ENDS
-    limits = [one.words for one in found[1].steps[1].scores[0].limits]
+    limits = [one.words for one in found[1].steps[2].scores[0].limits]
     assert limits == ["at most percentile 97 by language: measured by a run"]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.passes.decide import reference_batches
-from shards.schema import DOCUMENT
+from stages.readers import RECORD
 
 SCORE = "perplexity_v1.perplexity"
 
@@ -68,7 +68,7 @@ def test_reference_text_is_a_document_a_line(tmp_path: Any) -> None:
     (tmp_path / "a.txt").write_text("one line\n\n  \nanother é\r\n" + "x" * 5, encoding="utf-8")
     (tmp_path / "b.txt").write_bytes(b"\xff broken")
     batches = list(reference_batches([str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]))
-    assert all(batch.schema == DOCUMENT for batch in batches)
+    assert all(batch.schema == RECORD for batch in batches)
     texts = [text for batch in batches for text in batch.column("text").to_pylist()]
     assert texts == ["one line", "another é", "xxxxx", "\ufffd broken"]
 

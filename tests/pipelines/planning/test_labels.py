@@ -130,5 +130,5 @@ def test_only_stages_with_domains_ask_for_the_domain(stages: list[dict[str, Any]
 
 
 def test_every_setting_of_a_source_is_where_it_lies_a_label_or_decides_what_is_read() -> None:
-    reading = {"format", "text_key", "url_key", "date_key", "max_record_bytes"}
+    reading = {"format", "text_key", "url_key", "date_key", "max_record_bytes", "min_status", "max_status"}
     assert set(SourceSettings.model_fields) == reading | set(LABELS) | set(WHERE)

@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from stages.readers import READ_FAILURES, READ_REASONS, Source
+from stages.readers import Source
 from stages.readers.base import FIRST_SECOND, LAST_SECOND, parse_date
 
 
@@ -41,7 +41,6 @@ def test_dates(value: str, seconds: int | None) -> None:
     assert parse_date(value) == seconds
 
 
-def test_a_source_travels_and_reasons_have_one_meaning() -> None:
+def test_a_source_travels() -> None:
     source = Source(index=1, path="a")
     assert pickle.loads(pickle.dumps(source)) == source
-    assert not set(READ_REASONS) & set(READ_FAILURES)

@@ -11,8 +11,8 @@ import brotli
 import pyarrow as pa
 import pytest
 
-from shards.schema import DOCUMENT, make_doc_id
-from stages.readers import READ, READ_FAILURES, READ_REASONS, Source, read
+from shards.schema import make_doc_id
+from stages.readers import READ, READ_FAILURES, READ_REASONS, RECORD, Source, read
 
 PAGE = b"<html><body><p>The quick brown fox.</p></body></html>" * 20
 
@@ -136,6 +136,41 @@ def test_a_status_is_the_value_of_its_drop() -> None:
     assert only(response(PAGE, "503 Busy"))["value"] == 503.0
 
 
+def scores(row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[f"read.{name}"] for name in ("kind", "status", "media", "bytes"))
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (response(PAGE, "203 OK", Content_Type="Text/HTML; charset=x"), ("response", 203, "text/html", len(PAGE))),
+        (response(gzip.compress(PAGE), Content_Encoding="gzip"), ("response", 200, "text/html", len(PAGE))),
+        (response(PAGE, Content_Type=""), ("response", 200, "text/html", len(PAGE))),
+        (record("conversion", b"text", Content_Type="text/plain"), ("conversion", None, "text/plain", 4)),
+        (record("conversion", " \u00a0 ".encode(), Content_Type="text/plain"), ("conversion", None, "text/plain", 0)),
+        # What an earlier check drops is measured no further.
+        (response(PAGE, "404"), ("response", 404, None, None)),
+        (response(b""), ("response", 200, None, 0)),
+        (response(PAGE, Content_Type="image/png"), ("response", 200, "image/png", None)),
+        (response(b"%PDF-1.4"), ("response", 200, "application/pdf", None)),
+        (response(b"\0\1\2\3", Content_Type=""), ("response", 200, "application/octet-stream", None)),
+        (response(PAGE, Content_Encoding="compress"), ("response", 200, "text/html in compress", None)),
+        (record("request", b"GET"), ("request", None, None, None)),
+        (record("monkeys", b"text"), ("unknown", None, None, None)),
+        (record("resource", b"text", WARC_Segment_Number="1"), ("continuation", None, None, None)),
+        (record("resource", b"x").replace(b"WARC/1.1", b"WARC/2.0"), ("unread", None, None, None)),
+    ],
+)
+def test_what_was_measured_of_a_record_is_kept(data: bytes, found: tuple[Any, ...]) -> None:
+    assert scores(only(data)) == found
+
+
+def test_the_statuses_of_documents_are_a_setting_of_the_source() -> None:
+    data = response(PAGE, "200 OK") + response(PAGE, "404 Not Found") + response(PAGE, "503 Busy")
+    assert [row["reason"] for row in rows(data, max_status=404)] == [None, None, "http_status"]
+    assert [row["reason"] for row in rows(data, min_status=400, max_status=599)] == ["http_status", None, None]
+
+
 def test_a_large_image_is_no_document_before_it_is_too_large() -> None:
     row = only(response(b"x" * 200_000, Content_Type="image/png"), max_record_bytes=100_000)
     assert row["reason"] == "unsupported_media"
@@ -178,7 +213,7 @@ def test_batches_have_the_schema_and_its_limits_and_number_every_record() -> Non
     parts = [record("resource", b"x" * size, Content_Type="text/plain") for size in (10, 3 << 20, 2 << 20, 5 << 20, 9)]
     parts += [record("warcinfo", b"x")] * 2_500
     batches = list(read(Source(index=1, path="x"), lambda _: io.BytesIO(b"".join(parts))))
-    assert all(batch.schema.equals(DOCUMENT) for batch in batches)
+    assert all(batch.schema.equals(RECORD) for batch in batches)
     assert [batch.num_rows for batch in batches] == [2, 1, 1, 2000, 501]
     ids = [row for batch in batches for row in batch.column("doc_id").to_pylist()]
     assert ids == [make_doc_id(1, i) for i in range(2_505)]

@@ -50,7 +50,7 @@ def raising(error: BaseException, when: Callable[..., bool], otherwise: Callable
 @pytest.mark.parametrize("error", ERRORS, ids=repr)
 def test_a_record_that_raises_is_a_failure_that_says_why(error: BaseException) -> None:
     row = guarded(raising(error, lambda row: True, lambda row: row), Row(7, text=b"text"))
-    assert (row.offset, row.text, row.reason) == (7, None, "crashed")
+    assert (row.offset, row.text, row.failure) == (7, None, "crashed")
     assert type(error).__name__ in str(row.detail)
     assert "crashed" in READ_FAILURES
 
