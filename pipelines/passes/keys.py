@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -58,8 +57,3 @@ def priorities_of(
     values = priorities(one_array(found.column(column)), largest_first=largest_first)
     place = np.searchsorted(ids, table.column("doc_id").to_numpy())
     return np.asarray(values[place])
-
-
-def without(table: pa.Table, gone: npt.NDArray[Any]) -> pa.Table:
-    """Return the rows of a table whose ``doc_id`` is not in ``gone``, in any order."""
-    return table.filter(pa.array(~is_in(table.column("doc_id").to_numpy(), np.sort(gone))))

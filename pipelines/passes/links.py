@@ -17,14 +17,13 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipelines.beam import meter
 from pipelines.beam.base import Inputs, UnitPass
 from pipelines.beam.work_list import Output, Unit
-from pipelines.passes.keys import alive_keys, without
+from pipelines.passes.keys import alive_keys
 from pipelines.passes.shuffle import SplitGroups, blocks_for, dealt, names_of, range_of, rows_of, shares
-from pipelines.tables import TableFile, one_array, one_batch, read_batches, structured, unstructured
+from pipelines.tables import TableFile, is_in, one_array, one_batch, read_batches, structured, unstructured
 from pipelines.workspace import Job
 from shards.store import FileEntry, Store
 from stages.dedup.components import forest
@@ -79,17 +78,16 @@ class NearBands(UnitPass):
         """Take the band keys of a group's splits, one split after the other."""
         count, ranges, group = len(unit.files(self.keys)), unit.detail, int(unit.name)
         documents = shingles = 0
-        gone = (
-            rows_of(job.store, unit.files(self.drops), group, DROP)["doc_id"] if self.drops else np.empty(0, np.int64)
-        )
+        gone = np.empty(0, np.int64)
+        if self.drops is not None:
+            gone = np.sort(rows_of(job.store, unit.files(self.drops), group, DROP)["doc_id"])
         with (
             blocks_for(job.store, bands=ranges) as (by_key,),
             job.store.scratch() as scratch,
             LinkFile(scratch / "links.arrow") as links,
         ):
             for at in range(count):
-                table = self._alive(job.store, unit, at)
-                table = without(table, gone)
+                table = self._alive(job.store, unit, at, gone)
                 ids, sizes = (table.column(name).to_numpy() for name in ("doc_id", "shingles"))
                 bands = bands_for(self.threshold, self.permutations)
                 found = band_keys(signature_matrix(one_array(table.column("signature"))), *bands)
@@ -105,13 +103,18 @@ class NearBands(UnitPass):
             }
         job.commit(unit.name, files, {"ranges": ranges, "documents": documents, "shingles": shingles})
 
-    def _alive(self, store: Store, unit: Unit, at: int) -> pa.Table:
+    def _alive(self, store: Store, unit: Unit, at: int, gone: npt.NDArray[np.int64]) -> pa.Table:
+        """Return the keys of a split's documents that have shingles, and are alive and not in ``gone``, ascending."""
         late = unit.files(self.late)[at] if self.late else None
         table = alive_keys(store, unit.files(self.keys)[at], late, ["doc_id", "signature", "shingles"])
-        if self.copies is not None:
-            table = without(table, rows_of(store, unit.files(self.copies), at, DROP)["doc_id"])
+        ids = table.column("doc_id").to_numpy()
         # A document without shingles has nothing to compare: its signature would equal that of every other one.
-        return table.filter(pc.greater(table.column("shingles"), 0))
+        alive = (table.column("shingles").to_numpy() > 0) & ~is_in(ids, gone)
+        if self.copies is not None:
+            copies = rows_of(store, unit.files(self.copies), at, DROP)
+            alive &= ~is_in(ids, np.sort(copies["doc_id"]))
+        # Once for all reasons: signatures are most of what is copied.
+        return table if alive.all() else table.filter(pa.array(alive))
 
 
 @dataclass(frozen=True)

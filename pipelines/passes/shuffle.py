@@ -31,8 +31,8 @@ from shards.store import FileEntry, Store
 MIN_SPLIT_GROUPS: Final = 64
 """Groups of splits at least, if there are so many splits: enough for as many workers."""
 
-ROW_BYTES: Final = 16
-"""Of a row about a document that is shuffled by its split: two ids."""
+ROW_BYTES: Final = 400
+"""Of a document in the largest shuffle of keys: 16 bands of 24 bytes."""
 
 INPUT_BYTES_PER_DOCUMENT: Final = 2_000
 

@@ -5,10 +5,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from pipelines.passes.keys import alive_keys, priorities_of, without
+from pipelines.passes.keys import alive_keys, priorities_of
 from pipelines.tables import publish_table
 from shards.store import Store
 from stages.dedup.order import LAST
@@ -37,10 +35,3 @@ def test_a_column_of_the_verdicts_instead_of_the_priorities_of_sources(
     found = priorities_of(store, table, (Any, []), (("score", largest_first), entry))  # type: ignore[arg-type]
     assert found[1] == LAST
     assert [table.column("doc_id")[at].as_py() for at in np.argsort(found)] == order
-
-
-@given(st.sets(st.integers(-5, 5)), st.lists(st.integers(-5, 5)))
-def test_without(ids: set[int], gone: list[int]) -> None:
-    table = pa.table({"doc_id": pa.array(sorted(ids), pa.int64())})
-    found = without(table, np.array(gone, np.int64))
-    assert found.column("doc_id").to_pylist() == sorted(ids - set(gone))

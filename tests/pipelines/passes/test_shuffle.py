@@ -77,8 +77,8 @@ def test_every_split_is_in_one_group_of_consecutive_ones(splits: int, per_split:
 
 def test_more_bytes_are_more_groups() -> None:
     plan = plan_of(700, recipe())
-    # 700 MB are 350,000 documents, 5.6 MB of rows: in pieces of 32 bytes, the square root of 175,000 groups.
-    assert len(SplitGroups.of(plan, 32).groups) == 419
+    # 700 MB are 350,000 documents, 140 MB of rows: in pieces of 1 kB, the square root of 140,000 groups.
+    assert len(SplitGroups.of(plan, 1_000).groups) == 375
 
 
 def test_groups_travel_as_their_digest() -> None:
