@@ -21,6 +21,7 @@ from shards.training import ModelSettings, TrainSettings
 
 DEFAULT_SPLIT_BYTES = 256 << 20
 DEFAULT_SHARD_BYTES = 64 << 20
+DEFAULT_COMPARED_PER_KEY = 16
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 """Domains and languages name files and folders."""
 
@@ -110,6 +111,13 @@ class StageUse(BaseModel):
         return dict(self.__pydantic_extra__ or {})
 
 
+class Preference(Strict):
+    """The column of the table of verdicts by which one of several duplicates is kept; nulls come last."""
+
+    column: str = Field(description="numbers or times, such as text_bytes, date or gopher_quality_v2.words")
+    order: Literal["largest", "smallest"] = Field(description="which value is kept")
+
+
 class DedupSettings(Strict):
     """Exact and near duplicates. Jaccard is over sets of word shingles."""
 
@@ -118,7 +126,18 @@ class DedupSettings(Strict):
     threshold: float = Field(default=0.8, gt=0.0, le=1.0, description="Jaccard from which a document is a duplicate")
     shingle_words: int = Field(default=5, ge=1)
     permutations: int = Field(default=112, ge=16, le=1024, description="length of a MinHash signature")
-    range_bytes: int = Field(default=16 << 20, ge=1 << 12, description="most bytes of keys in one range of a shuffle")
+    prefer: Preference | None = Field(default=None, description="which duplicate survives, instead of by its priority")
+    compared_per_key: int = Field(
+        default=DEFAULT_COMPARED_PER_KEY,
+        ge=1,
+        description="kept documents of a bucket that a later one is compared with",
+    )
+    range_bytes: int = Field(
+        default=16 << 20, ge=1 << 12, description="most bytes of keys that a shuffle holds in memory"
+    )
+    piece_bytes: int = Field(
+        default=1 << 20, ge=1 << 4, description="about what one unit gives to another in a shuffle"
+    )
 
 
 class TokenizerSettings(Strict):

@@ -20,7 +20,6 @@ import pyarrow as pa
 
 from pipelines.beam.dofn import Step
 from pipelines.beam.work_list import Output, UndeclaredInputError, Unit
-from pipelines.planning.labels import Labelling
 from pipelines.run import Run
 from pipelines.tables import read_table
 from pipelines.workspace import Job
@@ -140,7 +139,8 @@ class Pass(ABC):
         """Return the JSON-able settings on which its bytes depend: by default, all fields that are no inputs."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         settings = {name: value for name, value in values.items() if not isinstance(value, Output)}
-        return {name: v.digest if isinstance(v, Labelling) else v for name, v in settings.items()}
+        # What holds more than it says of itself, such as a table of labels, has a digest of what counts.
+        return {name: getattr(v, "digest", v) for name, v in settings.items()}
 
     def digest(self, inputs: Inputs) -> str:
         """Return the digest of this pass: own name and version, settings, and the content of its inputs."""

@@ -3,8 +3,8 @@
     text      = sum over files of bytes x expansion of the container x share of it that is text, x the recipe's sample
     documents = text / 3 kB
     disk      = text x (kept text under zstd + tokens + shingle sets of candidates)
-                + documents x (signature, hashes, verdict, companion) + models + checkpoints
-    worker    = process + models + the largest of: a shuffle's ranges, a chunk of verification, one huge record
+                + documents x (signature, band keys, hashes, verdict, companion) + models + checkpoints
+    worker    = process + models + the largest of: a shuffle's range, components, one huge record
     training  = ranks x (process + parameters x bytes of the ZeRO stage + activations + logits)
 
 Nothing is assumed to be dropped, so the disk figure errs upwards; every constant below says where it comes from.
@@ -59,11 +59,14 @@ WORKER_BYTES: Final = 500 << 20
 BATCH_COPIES: Final = 12
 # A huge record is held as bytes of the container, payload, text, its code points and a stage's copy.
 RECORD_COPIES: Final = 8
-# FnApiRunner holds 4.3 times the input of a shuffle, and a local pipeline takes four ranges.
-SHUFFLE_COPIES: Final = 4.3
-RANGES_PER_PIPELINE: Final = 4
-# 16,384 pairs with two sets of 8 kB each.
-VERIFY_BYTES: Final = 260 << 20
+# A range of keys, sorted by several columns and merged.
+SHUFFLE_COPIES: Final = 6
+# Blocks in the making on either side, and one split's signatures.
+SHUFFLE_BYTES: Final = 160 << 20
+# A band key, as it is shuffled.
+SHUFFLED_BYTES_PER_KEY: Final = 24
+# Merging links into components, in one worker: ids, roots and parents of those in any, and a chunk in the making.
+COMPONENT_BYTES: Final = 40
 # Fitting a language model holds 70 bytes for each n-gram; a word of 6 bytes begins one of each order, most of them new.
 LM_BYTES_PER_NGRAM: Final = 70
 ARPA_BYTES_PER_NGRAM: Final = 40
@@ -118,11 +121,11 @@ def estimate(
     token_bytes = 2 if recipe.tokenizer.vocab_size <= 1 << 16 else 4
     per_text = ZSTD_SHARE + token_bytes / BYTES_PER_TOKEN + (SHINGLE_SHARE if recipe.dedup.near else 0.0)
     ngrams = _ngrams(recipe, reference_bytes)
-    disk = text * per_text + rows * (ROW_BYTES + signature) + ARPA_BYTES_PER_NGRAM * ngrams
+    keys = SHUFFLED_BYTES_PER_KEY * signature // 28
+    disk = text * per_text + rows * (ROW_BYTES + signature + keys) + ARPA_BYTES_PER_NGRAM * ngrams
     worker = WORKER_BYTES + model_bytes + LOADED_BYTES_PER_NGRAM * ngrams + _peak_bytes(recipe, text, rows)
     fit = BPE_BYTES_PER_TEXT_BYTE * min(text, recipe.tokenizer.sample_bytes) if not recipe.tokenizer.file else 0.0
-    # Drops and clusters of the whole run are in the driver: 24 bytes for each of them, in a few copies.
-    driver = WORKER_BYTES + max(LM_BYTES_PER_NGRAM * ngrams, fit, 100 * rows)
+    driver = WORKER_BYTES + max(LM_BYTES_PER_NGRAM * ngrams, fit)
     return Estimate(
         text_bytes=int(text),
         documents=int(rows),
@@ -169,11 +172,11 @@ def _peak_bytes(recipe: Recipe, text: float, rows: float) -> float:
     """Return what the hungriest pass of a worker holds: passes come one after the other."""
     record = max((source.max_record_bytes for source in recipe.sources), default=0)
     reading = BATCH_COPIES * MAX_BATCH_BYTES + RECORD_COPIES * min(record, max(text, 1.0))
-    keys = rows * 22 * max(1, recipe.dedup.permutations // 5)
-    shuffle = SHUFFLE_COPIES * min(RANGES_PER_PIPELINE * recipe.dedup.range_bytes, keys)
-    verifying = min(VERIFY_BYTES, 2 * text) if recipe.dedup.near else 0.0
+    keys = rows * SHUFFLED_BYTES_PER_KEY * max(1, recipe.dedup.permutations // 7)
+    shuffle = SHUFFLE_COPIES * min(recipe.dedup.range_bytes, keys) + min(SHUFFLE_BYTES, keys)
+    components = COMPONENT_BYTES * rows if recipe.dedup.near else 0.0
     writing = recipe.shards.target_bytes * len({source.domain for source in recipe.sources})
-    return max(reading, shuffle, verifying, min(writing, text))
+    return max(reading, shuffle, components, min(writing, text))
 
 
 def _checkpoint_bytes(recipe: Recipe) -> int:

@@ -223,6 +223,9 @@ class Duplicates:
     """Most documents removed for one witness."""
     unwitnessed: int
     """Removals whose witness is not kept: always 0, or the run is wrong."""
+    limited: int = 0
+    """Documents that were not compared with every kept one of their buckets, as there were more of them than
+    ``dedup.compared_per_key``."""
 
 
 def duplicates(run: Run) -> list[Duplicates]:
@@ -247,9 +250,15 @@ def duplicates(run: Run) -> list[Duplicates]:
                 witnesses=len(distinct),
                 largest=int(removals.max(initial=0)),
                 unwitnessed=int(np.isin(witness, gone).sum()),
+                limited=_limited(run) if stage == NEAR_DEDUP else 0,
             )
         )
     return found
+
+
+def _limited(run: Run) -> int:
+    markers = run.manifest("near").markers() if run.has("near") else ()
+    return sum(marker.statistics["limited"] for marker in markers)
 
 
 @dataclass(frozen=True)

@@ -140,11 +140,14 @@ def tokens_table(title: str, tokens: Mapping[str, Tokens], *, unicode: bool = Tr
 
 def duplicates_table(title: str, kinds: Sequence[Duplicates]) -> Table:
     """Return what deduplication removed and the kept witnesses for it."""
-    table = new_table(title, "", ("removed", "right"), ("kept witnesses", "right"), ("most for one witness", "right"))
+    columns = ["removed", "kept witnesses", "most for one witness"]
+    # Of interest where there are any: a bound that no document met is no news.
+    if is_limited := any(kind.limited for kind in kinds):
+        columns.append("met compared_per_key")
+    table = new_table(title, "", *((name, "right") for name in columns))
     for kind in kinds:
-        table.add_row(
-            Text(kind.stage), number_cell(kind.removed), number_cell(kind.witnesses), number_cell(kind.largest)
-        )
+        counts = [kind.removed, kind.witnesses, kind.largest, *[kind.limited] * is_limited]
+        table.add_row(Text(kind.stage), *map(number_cell, counts))
     return table
 
 

@@ -5,20 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+import pyarrow as pa
+
 from pipelines.beam.base import DriverPass, Pass
 from pipelines.beam.work_list import Output
 from pipelines.chain import build_chain, build_edits, fitted_languages
 from pipelines.late import Redecision, measures_of
 from pipelines.passes.catalog import Catalog
+from pipelines.passes.components import NearComponents
 from pipelines.passes.decide import Decide, Histograms, Late, Reference
 from pipelines.passes.drops import Drops
+from pipelines.passes.duplicates import Duplicates, NearWitnesses
 from pipelines.passes.edits import Edits
 from pipelines.passes.encoder import ChooseEncoder
-from pipelines.passes.exact import Exact, ExactRanges
+from pipelines.passes.exact import Exact, ExactKeys
 from pipelines.passes.fit_lm import FitLm
 from pipelines.passes.judge import Judge
-from pipelines.passes.near import Near, NearCandidates, NearPairs, NearSets, NearVerify
+from pipelines.passes.keys import Prefer
+from pipelines.passes.links import NearBands, NearBuckets
+from pipelines.passes.near import Near, NearSets
 from pipelines.passes.schedule import ResolveSchedule
+from pipelines.passes.shuffle import SplitGroups
 from pipelines.passes.tokenizer import CopyTokenizer, FitTokenizer, tokenizer_path
 from pipelines.passes.write import Write
 from pipelines.plan import Plan
@@ -27,8 +34,11 @@ from pipelines.planning.reference import reference_files
 from pipelines.reading import reading_of
 from pipelines.recipe import Recipe
 from pipelines.workspace import Workspace
+from shards.errors import UserError
+from shards.schema import DOCUMENT, TEXT_COLUMNS
 from shards.training import ModelSettings, TrainSettings
-from stages.base import Stage
+from stages.base import Stage, link_of
+from stages.dedup.order import can_order
 
 KINDS: Final[tuple[type[Pass], ...]] = (
     FitLm,
@@ -37,13 +47,15 @@ KINDS: Final[tuple[type[Pass], ...]] = (
     Reference,
     Decide,
     Late,
-    ExactRanges,
+    ExactKeys,
     Exact,
-    NearPairs,
-    NearCandidates,
+    NearBands,
+    NearBuckets,
+    NearComponents,
     NearSets,
-    NearVerify,
     Near,
+    NearWitnesses,
+    Duplicates,
     Drops,
     Edits,
     FitTokenizer,
@@ -73,7 +85,7 @@ def build_passes(workspace: Workspace, plan: Plan) -> list[Pass]:
     chain = tuple(build_chain(workspace, dict.fromkeys((lm.language for lm in fitted_languages(recipe)), "")))
     passes += _limits(workspace, judge, chain, domains)
     late = passes[-1].output("marks") if isinstance(passes[-1], Late) else None
-    passes += _deduplication(recipe, judge, late, Labelling.of(recipe, plan, "priority"), domains, chain)
+    passes += _deduplication(recipe, plan, judge, late, domains, chain)
     passes += _writing(workspace, judge, passes[-1], domains)
     return passes
 
@@ -101,29 +113,61 @@ def _limits(workspace: Workspace, judge: Judge, chain: tuple[Stage, ...], domain
 
 
 def _deduplication(
-    recipe: Recipe,
-    judge: Pass,
-    late: Output | None,
-    priorities: Labelling,
-    domains: Labelling,
-    chain: tuple[Stage, ...],
+    recipe: Recipe, plan: Plan, judge: Pass, late: Output | None, domains: Labelling, chain: tuple[Stage, ...]
 ) -> Iterator[Pass]:
-    keys, dedup = judge.output("keys"), recipe.dedup
-    exact = removed = clusters = None
+    keys, dedup, labels = judge.output("keys"), recipe.dedup, Labelling.of(recipe, plan, "priority")
+    measured = (reading_of(recipe.sources), *chain)
+    splits, prefer = SplitGroups.of(plan, dedup.piece_bytes), _prefer(recipe, measured)
+    verdicts = judge.output("verdicts") if prefer else None
+    copies = drops = moved = removed = clusters = duplicates = of_clusters = None
     if dedup.exact:
-        ranges = ExactRanges(keys, late, dedup.range_bytes, priorities)
-        merged = Exact(ranges.output("drops"))
-        yield from (ranges, merged)
-        exact = merged.output("drops")
+        first = ExactKeys(keys, late, verdicts, prefer, labels, splits, dedup.piece_bytes)
+        exact = Exact(first.output("keys"), first.output("ranges"), splits, dedup.range_bytes, dedup.near)
+        yield from (first, exact)
+        copies, drops = first.output("copies"), exact.output("drops")
     if dedup.near:
-        pairs = NearPairs(keys, late, exact, dedup.threshold, dedup.permutations, dedup.range_bytes, priorities)
-        candidates = NearCandidates(pairs.output("pairs"))
-        sets = NearSets(judge.output("documents"), candidates.output("documents"), dedup.shingle_words)
-        verified = NearVerify(candidates.output("pairs"), sets.output("sets"))
-        near = Near(verified.output("pairs"), keys, dedup.threshold, priorities)
-        yield from (pairs, candidates, sets, verified, near)
+        lsh = dedup.threshold, dedup.permutations
+        bands = NearBands(keys, late, copies, drops, splits, *lsh, dedup.piece_bytes)
+        buckets = NearBuckets(bands.output("bands"), bands.output("ranges"), dedup.threshold, dedup.range_bytes)
+        found = NearComponents(bands.output("links"), buckets.output("links"), splits, dedup.range_bytes)
+        inputs = judge.output("documents"), keys, found.output("labels"), bands.output("shingles"), verdicts
+        sets = NearSets(*inputs, prefer, labels, splits, dedup.shingle_words, *lsh, dedup.piece_bytes)
+        rest = splits, *lsh, dedup.compared_per_key, dedup.range_bytes
+        near = Near(sets.output("sets"), sets.output("ranges"), *rest)
+        yield from (bands, buckets, found, sets, near)
         removed, clusters = near.output("removed"), near.output("clusters")
-    yield Drops(judge.output("verdicts"), late, exact, removed, clusters, domains, (reading_of(recipe.sources), *chain))
+        if dedup.exact:
+            witnesses = NearWitnesses(exact.output("followers"), removed, splits)
+            yield witnesses
+            moved = witnesses.output("moved")
+    if dedup.exact or dedup.near:
+        gathered = Duplicates(copies, drops, moved, removed, clusters, splits)
+        yield gathered
+        duplicates = gathered.output("duplicates")
+        of_clusters = gathered.output("clusters") if dedup.near else None
+    yield Drops(judge.output("verdicts"), late, duplicates, of_clusters, splits, domains, measured)
+
+
+def _prefer(recipe: Recipe, chain: tuple[Stage, ...]) -> Prefer | None:
+    """Return the column that decides which duplicate survives, where it is not the priority of the source.
+
+    Raises:
+        UserError: if verdicts have no such column, or one without an order.
+    """
+    if (asked := recipe.dedup.prefer) is None:
+        return None
+    known = {field.name: field.type for field in DOCUMENT if field.name not in TEXT_COLUMNS}
+    known |= {"text_bytes": pa.int64()} | {
+        f"{link_of(stage)}.{score.name}": score.type for stage in chain for score in stage.scores
+    }
+    usable = sorted(name for name, kind in known.items() if can_order(kind))
+    if asked.column not in usable:
+        raise UserError(
+            f"duplicates cannot be ordered by {asked.column!r}",
+            place="recipe, key dedup.prefer.column",
+            remedy=f"Name one of {', '.join(usable)}",
+        )
+    return asked.column, asked.order == "largest"
 
 
 def _writing(workspace: Workspace, judge: Judge, drops: Pass, domains: Labelling) -> Iterator[Pass]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,14 +19,15 @@ from pipelines.beam.work_list import Output, Unit
 from pipelines.chain import EXACT_DEDUP, EXACT_DUPLICATE, NEAR_DEDUP, NEAR_DUPLICATE
 from pipelines.late import score_columns
 from pipelines.passes import characters
+from pipelines.passes.duplicates import DUPLICATE
+from pipelines.passes.near import CLUSTER
 from pipelines.passes.score_counts import count_scores
+from pipelines.passes.shuffle import SplitGroups, rows_of
 from pipelines.planning.labels import Labelling
-from pipelines.tables import group_counts, is_in, publish_table, read_schema, read_table, shared_rows, shared_table
+from pipelines.tables import group_counts, is_in, publish_table, read_schema, read_table
 from pipelines.workspace import Job
 from shards.store import Store
 from stages.base import Stage, link_of
-from stages.dedup.exact import DROP
-from stages.dedup.near import REMOVAL
 
 SCHEMA = pa.schema(
     [
@@ -54,13 +54,14 @@ class Drops(UnitPass):
     """One unit per split: its drop file, the clusters of its survivors, and counts of its records."""
 
     name: ClassVar[str] = "drops"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
 
     verdicts: Output
     late: Output | None
-    exact: Output | None
-    removed: Output | None
+    duplicates: Output | None
     clusters: Output | None
+    splits: SplitGroups
+    """The splits in groups, by which duplicates come."""
     labels: Labelling
     """The domains, which are joined from the plan."""
     chain: tuple[Stage, ...]
@@ -70,16 +71,21 @@ class Drops(UnitPass):
         """Return the labels, and what of the chain the counts of scores depend on: limits are not part of it."""
         scores = [[link_of(stage), [[one.name, one.scale] for one in stage.scores]] for stage in self.chain]
         checks = [[[one.score, one.reason] for one in stage.checks] for stage in self.chain]
-        return [self.labels.digest, scores, checks]
+        return [self.labels.digest, scores, checks, self.splits.digest]
 
     def units(self, inputs: Inputs) -> list[str]:
         """Return the splits."""
         return list(inputs.units(self.verdicts))
 
     def roots(self, inputs: Inputs, pending: Sequence[str]) -> Iterator[Unit]:
-        """Yield the splits."""
+        """Yield the splits, each with the files of its group of splits."""
+        grouped = {output: inputs.files(output) for output in (self.duplicates, self.clusters) if output is not None}
+        group_of = {split: group for group in self.splits.groups for split in group.splits}
         for name in pending:
-            yield Unit(name, inputs.of_unit(name), inputs.sources(name))
+            group = group_of[name]
+            found = {output: (files[group.name],) for output, files in grouped.items()}
+            detail = {"sources": inputs.sources(name), "block": group.splits.index(name)}
+            yield Unit(name, {**inputs.of_unit(name), **found}, detail)
 
     def work(self, job: Job, unit: Unit) -> None:
         """Gather a split's late drops, and count all its records."""
@@ -93,46 +99,47 @@ class Drops(UnitPass):
             judged = overlaid(judged, late).drop_columns(_OF_DUPLICATES)
         kept = judged.filter(pc.is_null(judged.column("dropped_by")))
         ids = kept.column("doc_id").to_numpy()
-        found = self._duplicates(job.store, unit, ids)
+        found = self._duplicates(job.store, unit)
         table = pa.concat_tables([late, *found])
         table = table.sort_by("doc_id")
         dropped = table.column("doc_id").to_numpy()
         if len(np.unique(dropped)) != len(dropped):
             raise AssertionError(f"a document of split {unit.name} is dropped twice")
         left = kept.filter(pa.array(~is_in(ids, dropped)))
-        clusters = _CLUSTERS.empty_table()
-        if self.clusters is not None:
-            clusters = shared_table(job.root, unit.file(self.clusters))
-        member = pa.array(is_in(clusters.column("doc_id").to_numpy(), left.column("doc_id").to_numpy()))
         files = {
             "drops": publish_table(job.store, table, "drops/drops", unit.name),
-            "clusters": publish_table(job.store, clusters.filter(member), "drops/clusters", unit.name),
+            "clusters": publish_table(job.store, self._clusters(job.store, unit), "drops/clusters", unit.name),
         }
         statistics = {
             "survivors": left.num_rows,
             "survivor_bytes": int(left.column("text_bytes").to_numpy().sum()),
         }
         judged = overlaid(judged, pa.concat_tables(found).sort_by("doc_id"))
-        fates = self.labels.labels(unit.detail).join(judged, ["domain"])
+        fates = self.labels.labels(unit.detail["sources"]).join(judged, ["domain"])
         counts = group_counts(fates.select(list(FATE)), list(FATE))
         tables = {"counts": counts, "scores": count_scores(judged, self.chain)}
         if edited:
             tables["characters"] = characters.of_scores(fates, [link_of(stage) for stage in self.chain])
         job.commit(unit.name, files, statistics, tables)
 
-    def _duplicates(self, store: Store, unit: Unit, ids: npt.NDArray[np.int64]) -> list[pa.Table]:
-        """Return the exact and near drops among ``ids``, each with a witness that is kept in the end."""
-        exact = shared_rows(store.root, unit.file(self.exact), DROP) if self.exact else np.empty(0, DROP)
-        removed = shared_rows(store.root, unit.file(self.removed), REMOVAL) if self.removed else np.empty(0, REMOVAL)
-        mine = exact[is_in(exact["doc_id"], ids)]
-        witness, jaccard = mine["witness"].copy(), np.ones(len(mine))
-        # A survivor of equal content may itself be a near-duplicate: its witness is then as close to all of its copies.
-        moved = is_in(witness, removed["doc_id"])
-        place = np.searchsorted(removed["doc_id"], witness[moved])
-        witness[moved], jaccard[moved] = removed["witness"][place], removed["jaccard"][place]
-        near = removed[is_in(removed["doc_id"], ids)]
+    def _clusters(self, store: Store, unit: Unit) -> pa.Table:
+        """Return the survivors of the split that others were removed for, with the hashes of their clusters."""
+        if self.clusters is None:
+            return _CLUSTERS.empty_table()
+        members = rows_of(store, unit.files(self.clusters), unit.detail["block"], CLUSTER)
+        hashes = pa.FixedSizeBinaryArray.from_buffers(
+            pa.binary(16), len(members), [None, pa.py_buffer(np.ascontiguousarray(members["cluster"]).tobytes())]
+        )
+        return pa.table([pa.array(np.ascontiguousarray(members["doc_id"])), hashes], schema=_CLUSTERS)
+
+    def _duplicates(self, store: Store, unit: Unit) -> list[pa.Table]:
+        """Return the exact and near drops of the split, each with a witness that is kept in the end."""
+        if self.duplicates is None:
+            return [SCHEMA.empty_table()]
+        found = rows_of(store, unit.files(self.duplicates), unit.detail["block"], DUPLICATE)
+        exact, near = found[~found["is_near"]], found[found["is_near"]]
         return [
-            _duplicate_rows(mine["doc_id"], EXACT_DEDUP, EXACT_DUPLICATE, witness, jaccard),
+            _duplicate_rows(exact["doc_id"], EXACT_DEDUP, EXACT_DUPLICATE, exact["witness"], exact["jaccard"]),
             _duplicate_rows(near["doc_id"], NEAR_DEDUP, NEAR_DUPLICATE, near["witness"], near["jaccard"]),
         ]
 

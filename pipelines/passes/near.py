@@ -1,282 +1,290 @@
 """*near*: near-duplicates by MinHash-LSH, every removal verified by exact Jaccard against a kept witness.
 
-    signatures -> band keys -> GroupByKey by range -> candidate pairs          (near_pairs: one unit per range)
-    documents  -> shingle sets of the candidates, text read in place           (near_sets: one unit per split)
-    pairs      -> exact Jaccard from the sets                                  (near_verify: one unit per chunk)
-    all pairs  -> survivors, witnesses, clusters                               (near: in the driver)
+    documents in any component -> shingle sets, shuffled by component    (near_sets: one unit per group of splits)
+    whole components           -> survivors, witnesses, clusters         (near: one unit per range of components)
 
-No text crosses a shuffle: it is read where it lies, by split.
+``pipelines.passes.links`` and ``components`` say which documents those are. Text is read where it lies, by split; what
+is shuffled of it are the sets.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
-import apache_beam as beam
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from pipelines.beam.base import ALL, BeamPass, Builder, DriverPass, Inputs, UnitPass
-from pipelines.beam.dofn import Step
+from pipelines.beam import meter
+from pipelines.beam.base import ALL, Inputs, UnitPass
 from pipelines.beam.work_list import Output, Unit
-from pipelines.capacity.estimate import RANGES_PER_PIPELINE
-from pipelines.passes.keys import KeysBySplit, alive_keys, merged, range_names, splits
-from pipelines.planning.labels import Labelling
-from pipelines.tables import (
-    is_in,
-    one_array,
-    publish_table,
-    read_batches,
-    read_table,
-    shared_column,
-    structured,
-    unstructured,
+from pipelines.passes.blocks import Blocks
+from pipelines.passes.components import LABEL
+from pipelines.passes.keys import Prefer, alive_keys, priorities_of
+from pipelines.passes.shuffle import (
+    SplitGroups,
+    blocks_for,
+    names_of,
+    pieces_of,
+    places_of,
+    range_of,
+    rows_of,
+    shares,
 )
+from pipelines.planning.labels import Labelling
+from pipelines.tables import is_in, one_array, read_batches
 from pipelines.workspace import Job
-from shards.store import FileEntry, Store
-from stages.dedup.components import components
 from stages.dedup.minhash import band_keys, bands_for
-from stages.dedup.near import BAND_KEY, PAIR, candidate_pairs, greedy_survivors, jaccard_of_pairs, near_keys
+from stages.dedup.near import ShingleSets, survivors
+from stages.jit import mix64
 from stages.judges.fingerprint import signature_matrix
 from stages.text.shingles import batch_shingles
 
-PAIRS_PER_UNIT = 16_384
-"""Verification holds the shingle sets of one chunk's documents: about 8 kB each, so usually 260 MB at most."""
+HASH: Final = np.dtype("V16")
+CLUSTER: Final = np.dtype([("doc_id", "<i8"), ("cluster", HASH)])
+"""A survivor with near-duplicates, and the content hash of the first document of its cluster."""
 
-VERIFIED = np.dtype([("a", "<i8"), ("b", "<i8"), ("jaccard", "<f8")])
-
-
-@dataclass(frozen=True)
-class NearPairs(BeamPass):
-    """One unit per range of band keys."""
-
-    name: ClassVar[str] = "near_pairs"
-    units_per_pipeline: ClassVar[int | None] = RANGES_PER_PIPELINE
-    starts_from_all: ClassVar[bool] = True
-
-    keys: Output
-    late: Output | None
-    exact: Output | None
-    threshold: float
-    permutations: int
-    range_bytes: int
-    labels: Labelling
-    """The priorities, which are joined from the plan."""
-
-    def units(self, inputs: Inputs) -> list[str]:
-        """Return the ranges, enough of them to keep each under ``range_bytes``."""
-        bands, _ = bands_for(self.threshold, self.permutations)
-        return range_names(inputs.rows(self.keys) * bands * BAND_KEY.itemsize, self.range_bytes)
-
-    def roots(self, inputs: Inputs, pending: Sequence[str]) -> Iterator[Unit]:
-        """Yield the splits."""
-        ranges = len(self.units(inputs))
-        return splits(inputs, self.keys, ranges)
-
-    def builder(self, job: Job, inputs: Inputs, pending: Sequence[str]) -> Builder:
-        """Shuffle the band keys of the ranges in ``pending`` and pair up each range's buckets."""
-        return functools.partial(_add_ranges, _BandKeys(self, job, pending))
-
-    def survivors(self, store: Store, split: Unit, columns: Sequence[str]) -> pa.Table:
-        """Return ``columns`` of the keys of a split's documents that survive exact deduplication."""
-        table = alive_keys(self, store, split, list(dict.fromkeys(["doc_id", *columns])))
-        if self.exact is not None:
-            gone = shared_column(store.root, split.file(self.exact), "doc_id")
-            table = table.filter(pa.array(~is_in(table.column("doc_id").to_numpy(), gone)))
-        return table.select(list(columns))
+_COUNTS: Final = np.dtype([("rows", "<u8"), ("hashes", "<u8")])
 
 
-def _add_ranges(keys: _BandKeys, splits: Any) -> None:
-    _ = (
-        splits
-        | "bands" >> beam.ParDo(keys).with_output_types(tuple[int, bytes])
-        | "by range" >> beam.GroupByKey()
-        | "pairs" >> beam.ParDo(_Pairs(keys.job))
+def set_row(bands: int) -> np.dtype[Any]:
+    """Return the type of what is known of a document beside its shingles."""
+    return np.dtype(
+        [
+            ("component", "<i8"),
+            ("doc_id", "<i8"),
+            ("priority", "<i8"),
+            ("shingles", "<u4"),
+            ("content_hash", HASH),
+            ("keys", "<u8", (bands,)),
+        ]
     )
 
 
-class _BandKeys(KeysBySplit):
-    hashed = "key"
-
-    def __init__(self, work: NearPairs, job: Job, wanted: Sequence[str]) -> None:
-        super().__init__(job, wanted)
-        self._pass = work
-
-    def keys(self, split: Unit) -> npt.NDArray[Any]:
-        bands, rows = bands_for(self._pass.threshold, self._pass.permutations)
-        columns = ["doc_id", "priority", "signature", "shingles"]
-        table = self._pass.survivors(self.job.store, split, columns)
-        # A document without shingles has nothing to compare: its signature would equal that of every other one.
-        table = table.filter(pc.greater(table.column("shingles"), 0))
-        found = band_keys(signature_matrix(one_array(table.column("signature"))), bands, rows)
-        return near_keys(found, table.column("priority").to_numpy(), table.column("doc_id").to_numpy())
-
-
-class _Pairs(Step):
-    def __init__(self, job: Job) -> None:
-        self._job = job
-
-    def work(self, keyed: tuple[int, Iterable[bytes]]) -> Iterator[Any]:
-        index, pieces = keyed
-        pairs = candidate_pairs([np.frombuffer(piece, BAND_KEY) for piece in pieces])
-        unit = f"{index:05d}"
-        entry = publish_table(self._job.store, unstructured(pairs), "near_pairs/pairs", unit)
-        self._job.commit(unit, {"pairs": entry})
-        yield from ()
-
-
-@dataclass(frozen=True)
-class NearCandidates(DriverPass):
-    """Merges the ranges' pairs: bands find most pairs more than once."""
-
-    name: ClassVar[str] = "near_candidates"
-
-    pairs: Output
-
-    def work(self, job: Job, inputs: Inputs) -> None:
-        """Merge, sort, and list the documents that are in any pair."""
-        pairs = np.unique(merged(job.store, inputs.files(self.pairs).values(), PAIR))
-        ids = np.unique(np.concatenate([pairs["a"], pairs["b"]]))
-        files = {
-            "pairs": publish_table(job.store, unstructured(pairs), self.name, "pairs"),
-            "documents": publish_table(job.store, pa.table({"doc_id": ids}), self.name, "documents"),
-        }
-        job.commit(ALL, files)
+def component_range(rows: npt.NDArray[Any], ranges: int) -> npt.NDArray[np.int64]:
+    """Return the range of the component of each row, int64 of shape (n,)."""
+    return range_of(mix64(rows["component"].astype(np.uint64)), ranges)
 
 
 @dataclass(frozen=True)
 class NearSets(UnitPass):
-    """The shingle sets of the candidates, one unit per split: (doc_id, content_hash, sorted shingle hashes)."""
+    """One unit per group of splits: the shingle sets of its documents that are in any component, by component.
+
+    Attributes:
+        documents: what the judges kept, by split.
+        keys: their keys, by split.
+        labels_of: the component of each document, by group of splits.
+        shingles: shingles of all documents with band keys, by group of splits.
+        verdicts: where ``prefer`` is found.
+        prefer: a column instead of the priorities of sources.
+        labels: the priorities, which are joined from the plan.
+        splits: the splits in groups.
+        shingle_words: length of a shingle.
+        threshold: the Jaccard from which a document is a duplicate.
+        permutations: the length of a signature.
+        piece_bytes: about what a unit gives to another.
+    """
 
     name: ClassVar[str] = "near_sets"
+    version: ClassVar[int] = 2
 
     documents: Output
-    candidates: Output
+    keys: Output
+    labels_of: Output
+    shingles: Output
+    verdicts: Output | None
+    prefer: Prefer | None
+    labels: Labelling
+    splits: SplitGroups
     shingle_words: int
+    threshold: float
+    permutations: int
+    piece_bytes: int
 
     def units(self, inputs: Inputs) -> list[str]:
-        """Return the splits."""
-        return list(inputs.units(self.documents))
-
-    def work(self, job: Job, unit: Unit) -> None:
-        """Shingle a split's candidates."""
-        wanted = shared_column(job.root, unit.file(self.candidates), "doc_id")
-        parts = [_SETS.empty_table()]
-        for batch in read_batches(job.store, unit.file(self.documents)):
-            batch = batch.filter(pa.array(is_in(batch.column("doc_id").to_numpy(), wanted)))
-            if batch.num_rows:
-                offsets, hashes = batch_shingles(batch.column("text"), self.shingle_words)
-                sets = pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(hashes))
-                columns = [batch.column("doc_id"), batch.column("content_hash"), sets]
-                parts.append(pa.Table.from_arrays(columns, schema=_SETS))
-        table = pa.concat_tables(parts)
-        job.commit(unit.name, {"sets": publish_table(job.store, table, "near_sets/sets", unit.name)})
-
-
-_HASHES = pa.schema([("doc_id", pa.int64()), ("priority", pa.int32()), ("content_hash", pa.binary(16))])
-_SETS = pa.schema([("doc_id", pa.int64()), ("content_hash", pa.binary(16)), ("shingles", pa.large_list(pa.uint64()))])
-
-
-@dataclass(frozen=True)
-class NearVerify(UnitPass):
-    """Exact Jaccard of the candidate pairs, one unit per chunk of them."""
-
-    name: ClassVar[str] = "near_verify"
-
-    pairs: Output
-    sets: Output
-    pairs_per_unit: int = PAIRS_PER_UNIT
-
-    def units(self, inputs: Inputs) -> list[str]:
-        """Return the chunks."""
-        return [f"{index:06d}" for index in range(-(-inputs.rows(self.pairs) // self.pairs_per_unit))]
+        """Return the groups of splits."""
+        return self.splits.names
 
     def roots(self, inputs: Inputs, pending: Sequence[str]) -> Iterator[Unit]:
-        """Yield the chunks, each with the sets of those splits whose documents are in it."""
-        entry, sets = inputs.file(self.pairs), inputs.files(self.sets)
-        table = inputs.read(self.pairs)
+        """Yield the groups, each with the files of its splits, and the labels of all."""
+        ranges = shares(sum(inputs.statistics(self.shingles).values()) * 8, self.piece_bytes)
+        found = self.splits.entries(inputs, (self.documents, self.keys, self.verdicts))
+        labels = (inputs.files(self.labels_of)[ALL],)
         for name in pending:
-            names = inputs.splits_of(_ids(self._chunk(table, name)))
-            yield Unit(name, {self.pairs: (entry,), self.sets: tuple(sets[split] for split in names)})
-
-    def _chunk(self, table: pa.Table, unit: str) -> npt.NDArray[Any]:
-        return structured(table.slice(int(unit) * self.pairs_per_unit, self.pairs_per_unit), PAIR)
+            sources = [inputs.sources(split) for split in self.splits.groups[int(name)].splits]
+            yield Unit(name, {**found[int(name)], self.labels_of: labels}, {"ranges": ranges, "sources": sources})
 
     def work(self, job: Job, unit: Unit) -> None:
-        """Verify a chunk of pairs."""
-        pairs = self._chunk(read_table(job.store, unit.file(self.pairs)), unit.name)
-        ids = _ids(pairs)
-        offsets, hashes = _sets_of(job.store, unit.files(self.sets), ids)
-        verified = np.empty(len(pairs), VERIFIED)
-        verified["a"], verified["b"] = pairs["a"], pairs["b"]
-        verified["jaccard"] = np.round(jaccard_of_pairs(pairs, ids, offsets, hashes), 4)
-        entry = publish_table(job.store, unstructured(verified), "near_verify/pairs", unit.name)
-        job.commit(unit.name, {"pairs": entry})
+        """Shingle a group's documents, one split after the other."""
+        ranges = unit.detail["ranges"]
+        labels = np.sort(rows_of(job.store, unit.files(self.labels_of), int(unit.name), LABEL), order="doc_id")
+        with blocks_for(job.store, sets=ranges) as (sets,):
+            for at, sources in enumerate(unit.detail["sources"]):
+                table = alive_keys(
+                    job.store,
+                    unit.files(self.keys)[at],
+                    None,
+                    ["doc_id", "source_index", "content_hash", "signature", "shingles"],
+                )
+                table = table.filter(pa.array(is_in(table.column("doc_id").to_numpy(), labels["doc_id"])))
+                if table.num_rows:
+                    rows = self._rows(job, unit, at, table, sources, labels)
+                    self._add_sets(job, unit, at, rows, sets, ranges)
+            entry = sets.publish(job.store, "near_sets/sets", unit.name)
+        job.commit(unit.name, {"sets": entry}, {"ranges": ranges})
+
+    def _rows(
+        self, job: Job, unit: Unit, at: int, table: pa.Table, sources: Any, labels: npt.NDArray[Any]
+    ) -> npt.NDArray[Any]:
+        """Return the rows of a split's documents, in doc_id order, without the sizes of their sets."""
+        prefer = (self.prefer, unit.files(self.verdicts)[at]) if self.prefer and self.verdicts else None
+        bands, length = bands_for(self.threshold, self.permutations)
+        rows = np.zeros(table.num_rows, set_row(bands))
+        rows["doc_id"] = table.column("doc_id").to_numpy()
+        rows["component"] = labels["component"][np.searchsorted(labels["doc_id"], rows["doc_id"])]
+        rows["priority"] = priorities_of(job.store, table, (self.labels, sources), prefer)
+        hashes = one_array(table.column("content_hash"))
+        rows["content_hash"] = np.frombuffer(hashes.buffers()[1], HASH)[hashes.offset : hashes.offset + len(hashes)]
+        rows["keys"] = band_keys(signature_matrix(one_array(table.column("signature"))), bands, length)
+        return rows
+
+    def _add_sets(self, job: Job, unit: Unit, at: int, rows: npt.NDArray[Any], sets: Blocks, ranges: int) -> None:
+        found = 0
+        for batch in read_batches(job.store, unit.files(self.documents)[at]):
+            batch = batch.filter(pa.array(is_in(batch.column("doc_id").to_numpy(), rows["doc_id"])))
+            if not batch.num_rows:
+                continue
+            offsets, hashes = batch_shingles(batch.column("text"), self.shingle_words)
+            mine = rows[np.searchsorted(rows["doc_id"], batch.column("doc_id").to_numpy())]
+            mine["shingles"] = np.diff(offsets)
+            meter.note(rows=len(mine), nbytes=batch.nbytes)
+            add_sets(sets, mine, hashes, component_range(mine, ranges))
+            found += len(mine)
+        if found != len(rows):
+            raise AssertionError(f"{len(rows) - found} documents of unit {unit.name} have keys and no text")
 
 
-def _ids(pairs: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    return np.unique(np.concatenate([pairs["a"], pairs["b"]]))
+def add_sets(
+    sets: Blocks, rows: npt.NDArray[Any], hashes: npt.NDArray[np.uint64], where: npt.NDArray[np.int64]
+) -> None:
+    """Append documents with their shingles to blocks.
+
+    Args:
+        sets: blocks of sets.
+        rows: ``set_row`` of shape (n,).
+        hashes: the shingles of all, one document's behind another's.
+        where: the block of each document.
+    """
+    ends = np.cumsum(rows["shingles"].astype(np.int64))
+    begins = ends - rows["shingles"]
+    for block in np.unique(where).tolist():
+        at = np.flatnonzero(where == block)
+        found = np.concatenate([hashes[begins[row] : ends[row]] for row in at.tolist()])
+        head = np.array([(len(at), len(found))], _COUNTS)
+        sets.append(block, head.tobytes() + rows[at].tobytes() + found.astype("<u8").tobytes(), len(at))
 
 
-def _sets_of(
-    store: Store, entries: Iterable[FileEntry], ids: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
-    """Return (offsets, hashes) of the shingle sets of ``ids``, sorted doc_ids."""
-    parts = []
-    for entry in entries:
-        table = read_table(store, entry)
-        parts.append(table.filter(pa.array(is_in(table.column("doc_id").to_numpy(), ids))))
-    table = pa.concat_tables(parts).sort_by("doc_id").combine_chunks()
-    if table.num_rows != len(ids):
-        raise AssertionError(f"{len(ids) - table.num_rows} candidates have no shingle set")
-    sets = table.column("shingles").chunk(0)
-    return np.asarray(sets.offsets) - sets.offsets[0].as_py(), np.asarray(sets.flatten())
+def sets_in(data: bytes, bands: int) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.uint64]]]:
+    """Yield (rows, shingles) as they were appended to a block."""
+    at, kind = 0, set_row(bands)
+    while at < len(data):
+        rows, hashes = np.frombuffer(data, _COUNTS, 1, at)[0].tolist()
+        at += _COUNTS.itemsize
+        yield np.frombuffer(data, kind, rows, at), np.frombuffer(data, "<u8", hashes, at + rows * kind.itemsize)
+        at += rows * kind.itemsize + hashes * 8
 
 
 @dataclass(frozen=True)
-class Near(DriverPass):
-    """Survivors and clusters over all verified pairs."""
+class Near(UnitPass):
+    """One unit per range of components: what is removed and what clusters the rest is in, by group of splits.
+
+    Attributes:
+        sets: by component.
+        ranges: how many ranges there are.
+        splits: the splits in groups.
+        threshold: the Jaccard from which a document is a duplicate.
+        permutations: the length of a signature.
+        compared_per_key: most kept documents of a bucket that a later one is compared with.
+        range_bytes: about the most bytes of sets in memory; those of one component more than that are mapped from disk.
+    """
 
     name: ClassVar[str] = "near"
+    version: ClassVar[int] = 2
 
-    pairs: Output
-    keys: Output
+    sets: Output
+    ranges: Output
+    splits: SplitGroups
     threshold: float
-    labels: Labelling
-    """The priorities, which are joined from the plan."""
+    permutations: int
+    compared_per_key: int
+    range_bytes: int
 
-    def work(self, job: Job, inputs: Inputs) -> None:
-        """Decide which documents are removed, with which witness, and which of them form a cluster."""
-        verified = merged(job.store, inputs.files(self.pairs).values(), VERIFIED)
-        close = verified[verified["jaccard"] >= self.threshold]
-        ids = _ids(close)
-        priorities, hashes = self._of_documents(job.store, inputs, ids)
-        pairs = np.empty(len(close), PAIR)
-        pairs["a"], pairs["b"] = close["a"], close["b"]
-        removed = greedy_survivors(pairs, close["jaccard"], (ids, priorities), self.threshold)
-        members, roots = components(close["a"], close["b"])
-        clusters = pa.table({"doc_id": members, "cluster_hash": hashes.take(pa.array(np.searchsorted(ids, roots)))})
-        files = {
-            "removed": publish_table(job.store, unstructured(removed), self.name, "removed"),
-            "clusters": publish_table(job.store, clusters, self.name, "clusters"),
-        }
-        job.commit(ALL, files, {"pairs": len(verified), "verified": len(close)})
+    def units(self, inputs: Inputs) -> list[str]:
+        """Return the ranges."""
+        return names_of(max(inputs.statistics(self.ranges).values(), default=1))
 
-    def _of_documents(
-        self, store: Store, inputs: Inputs, ids: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[np.int32], pa.Array]:
-        """Return (priorities int32, content hashes) of ``ids``, sorted doc_ids."""
-        entries = inputs.files(self.keys)
-        parts = [_HASHES.empty_table()]
-        for split in inputs.splits_of(ids):
-            table = read_table(store, entries[split], ["doc_id", "source_index", "content_hash"])
-            table = self.labels.labels(inputs.sources(split)).join(table, ["priority"])
-            table = table.select(_HASHES.names).cast(_HASHES)
-            parts.append(table.filter(pa.array(is_in(table.column("doc_id").to_numpy(), ids))))
-        table = pa.concat_tables(parts).sort_by("doc_id")
-        return table.column("priority").to_numpy(), one_array(table.column("content_hash"))
+    def roots(self, inputs: Inputs, pending: Sequence[str]) -> Iterator[Unit]:
+        """Yield the ranges, each with the sets of all groups of splits."""
+        detail = {"ranges": len(self.units(inputs)), "groups": self.splits.first_sources}
+        files = tuple(inputs.files(self.sets).values())
+        for name in pending:
+            yield Unit(name, {self.sets: files}, detail)
+
+    def work(self, job: Job, unit: Unit) -> None:
+        """Find the survivors of a range's components, a part of them at a time."""
+        index, ranges, groups = int(unit.name), unit.detail["ranges"], unit.detail["groups"]
+        files = unit.files(self.sets)
+        bands, _ = bands_for(self.threshold, self.permutations)
+        parts = max(1, -(-sum(entry.size for entry in files) // ranges // self.range_bytes))
+        counts = {"documents": 0, "comparisons": 0, "limited": 0, "removed": 0}
+        with (
+            blocks_for(job.store, removed=len(groups), clusters=len(groups)) as (removed, clusters),
+            blocks_for(job.store, rows=parts, hashes=parts) as (rows_of_part, hashes_of_part),
+        ):
+            for piece in pieces_of(job.store, files, index):
+                for rows, hashes in sets_in(piece, bands):
+                    where = component_range(rows, ranges * parts) - index * parts
+                    rows_of_part.add(rows, where)
+                    owners = np.repeat(where, rows["shingles"])
+                    hashes_of_part.add(hashes, owners)
+            for part in range(parts):
+                rows = rows_of_part.array(part, set_row(bands))
+                found, members = self._survivors(rows, hashes_of_part.array(part, "<u8"))
+                removed.add(found.removals, places_of(found.removals["doc_id"], groups))
+                clusters.add(members, places_of(members["doc_id"], groups))
+                for name, count in (
+                    ("documents", len(rows)),
+                    ("comparisons", found.comparisons),
+                    ("limited", int(found.limited.sum())),
+                    ("removed", len(found.removals)),
+                ):
+                    counts[name] += count
+            entries = {
+                "removed": removed.publish(job.store, "near/removed", unit.name),
+                "clusters": clusters.publish(job.store, "near/clusters", unit.name),
+            }
+        job.commit(unit.name, entries, counts)
+
+    def _survivors(self, rows: npt.NDArray[Any], hashes: npt.NDArray[np.uint64]) -> tuple[Any, npt.NDArray[Any]]:
+        """Return what became of a part's documents, and ``CLUSTER`` of the survivors that others were removed for."""
+        offsets = np.append(0, np.cumsum(rows["shingles"].astype(np.int64)))
+        sets = ShingleSets(
+            np.ascontiguousarray(rows["doc_id"]),
+            np.ascontiguousarray(rows["priority"]),
+            np.ascontiguousarray(rows["keys"]),
+            offsets,
+            hashes,
+        )
+        found = survivors(sets, self.threshold, self.compared_per_key)
+        by_id = np.argsort(sets.doc_id)
+        ids = sets.doc_id[by_id]
+        in_clusters = np.unique(found.cluster[np.isin(sets.doc_id, found.removals["doc_id"])])
+        is_member = np.isin(found.cluster, in_clusters) & ~np.isin(sets.doc_id, found.removals["doc_id"])
+        members = np.flatnonzero(is_member)
+        clusters = np.empty(len(members), CLUSTER)
+        clusters["doc_id"] = sets.doc_id[members]
+        first = by_id[np.searchsorted(ids, found.cluster[members])]
+        clusters["cluster"] = rows["content_hash"][first]
+        return found, np.sort(clusters, order="doc_id")

@@ -1,6 +1,6 @@
 """Exact duplicates: of the documents that share a content hash, the one with the smallest (priority, doc_id) stays.
 
-A two-level Bloom filter scans the keys first, and an exact table holds only its suspects: a false positive costs 28
+A two-level Bloom filter scans the keys first, and an exact table holds only its suspects: a false positive costs 32
 bytes of memory, never a document. The result depends on the set of keys alone, not on their order or chunks.
 """
 
@@ -15,10 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from stages.dedup.bloom import TwoLevelBloom
+from stages.dedup.order import taken
 
 Structured: TypeAlias = npt.NDArray[np.void]
 
-EXACT_KEY: Final = np.dtype([("hash_hi", "<u8"), ("hash_lo", "<u8"), ("priority", "<i4"), ("doc_id", "<i8")])
+EXACT_KEY: Final = np.dtype([("hash_hi", "<u8"), ("hash_lo", "<u8"), ("priority", "<i8"), ("doc_id", "<i8")])
 """One document: the halves of its content hash, and what orders it among its duplicates, smallest first."""
 
 DROP: Final = np.dtype([("doc_id", "<i8"), ("witness", "<i8")])
@@ -38,7 +39,7 @@ class ExactStatistics:
     suspects: int
 
 
-def exact_keys(content_hash: pa.Array, priority: npt.NDArray[np.int32], doc_id: npt.NDArray[np.int64]) -> Structured:
+def exact_keys(content_hash: pa.Array, priority: npt.NDArray[np.int64], doc_id: npt.NDArray[np.int64]) -> Structured:
     """Return the keys, ``EXACT_KEY`` of shape (n,), of documents with the ``content_hash`` of ``fingerprint_v2``.
 
     Raises:
@@ -89,6 +90,27 @@ def exact_drops(
     drops = drops[np.lexsort((drops["witness"], drops["doc_id"]))]
     drops = drops[_differs(drops["doc_id"]) | _differs(drops["witness"])]
     return drops, ExactStatistics(keys, len(table))
+
+
+def first_copies(keys: npt.NDArray[Any]) -> tuple[Structured, Structured]:
+    """Keep one key of each hash: its first document in (priority, doc_id) order.
+
+    So a hash that a tenth of a crawl has is shuffled once for each split, and not once for each document.
+
+    Args:
+        keys: ``EXACT_KEY`` of shape (n,), a document once.
+
+    Returns:
+        The keys that are left, in the order of their hashes; and ``DROP`` of the others, ascending by doc_id, each with
+        the document whose key stands for it.
+    """
+    ordered = taken(keys, np.lexsort((keys["doc_id"], keys["priority"], keys["hash_lo"], keys["hash_hi"])))
+    is_first = _differs(ordered["hash_hi"]) | _differs(ordered["hash_lo"])
+    stands = np.flatnonzero(is_first)[np.cumsum(is_first) - 1]
+    rest = np.flatnonzero(~is_first)
+    copies = np.empty(len(rest), DROP)
+    copies["doc_id"], copies["witness"] = ordered["doc_id"][rest], ordered["doc_id"][stands[rest]]
+    return ordered[is_first], copies[np.argsort(copies["doc_id"])]
 
 
 def _differs(column: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:

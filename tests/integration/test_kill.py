@@ -38,7 +38,7 @@ def test_a_kill_in_each_pass_changes_no_byte_and_repeats_no_finished_unit(
 
     out, log = tmp_path / "run", tmp_path / "commits.log"
     names = [kind.name for kind in KINDS if (reference_run / kind.name).is_dir()]
-    assert len(names) == 18
+    assert len(names) == 20
     for position, name in enumerate(names):
         # In turns: a kill between a unit's files and its marker, and one right behind the marker.
         assert _run(demo_recipe_file, out, log, name, after=position % 2 == 1) == -signal.SIGKILL, name

@@ -280,7 +280,7 @@ def made(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Made:
 @pytest.fixture(scope="session")
 def cut_fine(corpus: Corpus, made: Made, tmp_path_factory: pytest.TempPathFactory) -> Made:
     """The same recipe in one split and many small ranges."""
-    table = corpus.recipe(split_bytes=10_000_000, dedup={"range_bytes": 4_096})
+    table = corpus.recipe(split_bytes=10_000_000, dedup={"range_bytes": 4_096, "piece_bytes": 64})
     return make_run(tmp_path_factory.mktemp("fine"), table, corpus.folder)
 
 

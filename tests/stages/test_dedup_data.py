@@ -15,7 +15,7 @@ import zstandard
 
 from stages.dedup.exact import exact_drops, exact_keys
 from stages.dedup.minhash import band_keys, candidate_probability
-from stages.dedup.near import PAIR, candidate_pairs, greedy_survivors, jaccard_of_pairs, near_keys
+from stages.dedup.near import PAIR, ShingleSets, jaccard_of_pairs, survivors
 from stages.judges.fingerprint import Fingerprint, signature_matrix
 from stages.text.shingles import batch_shingles
 from tests.stages.support import stage_of
@@ -39,16 +39,17 @@ class Corpus:
 
     def __init__(self, texts: list[str]) -> None:
         self.ids = np.arange(len(texts))
-        self.priority = np.zeros(len(texts), np.int32)
+        self.priority = np.zeros(len(texts), np.int64)
         self.offsets, self.hashes = batch_shingles(pa.array(texts), STAGE.shingle_words)
         self.columns = stage_of(Fingerprint).judge(pa.record_batch({"text": pa.array(texts)})).columns
         self.keys = band_keys(signature_matrix(self.columns["signature"]), *STAGE.bands)
 
     def near(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return candidate pairs, their Jaccard, and the removals."""
-        pairs = candidate_pairs([near_keys(self.keys, self.priority, self.ids)])
-        jaccard = self.jaccard(pairs)
-        return pairs, jaccard, greedy_survivors(pairs, jaccard, (self.ids, self.priority), STAGE.threshold)
+        """Return the pairs of documents that share a band key, their Jaccard, and the removals."""
+        shared = (self.keys[:, None, :] == self.keys[None, :, :]).any(axis=2)
+        pairs = np.array([tuple(row) for row in np.argwhere(np.triu(shared, 1)).tolist()], PAIR)
+        sets = ShingleSets(self.ids, self.priority, self.keys, self.offsets, self.hashes)
+        return pairs, self.jaccard(pairs), survivors(sets, STAGE.threshold, 16).removals
 
     def jaccard(self, pairs: np.ndarray) -> np.ndarray:
         return jaccard_of_pairs(pairs, self.ids, self.offsets, self.hashes)

@@ -70,7 +70,7 @@ from stages.dedup.bloom import TwoLevelBloom
 from stages.dedup.components import components
 from stages.judges.fingerprint import Fingerprint
 from stages.dedup.minhash import signatures
-from stages.dedup.near import candidate_pairs, greedy_survivors, jaccard_of_pairs, near_keys
+from stages.dedup.near import PAIR, ShingleSets, jaccard_of_pairs, linked, near_keys, survivors
 from stages.lm.normalise import lm_lines
 from stages.text.counts import count_stop_words
 from stages.text.repetition import measure_repetition
@@ -89,16 +89,18 @@ for text in (pa.array(["a b", None]), pa.array(["", "c d e f g h"], pa.large_str
     lm_lines("".join(text.fill_null("").to_pylist()))
     offsets, hashes = batch_shingles(text, 5)
     signatures(offsets, np.frombuffer(hashes.tobytes(), np.uint64), 8, 1)
-ids, keys, priority = np.arange(6)[::2], np.zeros((3, 2), np.uint64), np.zeros(3, np.int32)
-pairs = candidate_pairs([near_keys(keys, priority, ids)])
+ids, keys, priority = np.arange(6)[::2], np.zeros((3, 2), np.uint64), np.zeros(3, np.int64)
+merged, links = linked([near_keys(keys, ids, np.ones(3, np.int32))], 0.8)
+linked([merged, merged[::-1]], 0.8)
+pairs = np.array([(0, 2)], PAIR)
 offsets, hashes = batch_shingles(pa.array(["a b", "a b", "c"]), 1)
 for form in (hashes, np.frombuffer(hashes.tobytes(), np.uint64), np.repeat(hashes, 2)[::2]):
-    jaccard = jaccard_of_pairs(pairs, ids, offsets, form)
+    jaccard_of_pairs(pairs, ids, offsets, form)
+    survivors(ShingleSets(ids, priority, keys, offsets, form), 0.8, 16)
     bloom = TwoLevelBloom(3, 0.1)
     bloom.add(form, form)
     bloom.suspects(form, form)
-greedy_survivors(pairs, jaccard, (ids, priority), 0.8)
-components(pairs["a"], pairs["b"])
+components(links["a"], links["b"])
 components(ids, ids)
 found = [o for o in gc.get_objects() if isinstance(o, numba.core.dispatcher.Dispatcher)]
 kernels = [o for o in found if o.__module__.startswith("stages.") and o.stats.cache_path]

@@ -18,13 +18,17 @@ from pipelines.beam.runners import LocalRunner, Pipeline
 from pipelines.beam.work_list import Output, UndeclaredInputError, Unit
 from pipelines.chain import build_chain
 from pipelines.late import Redecision
+from pipelines.passes.components import NearComponents
 from pipelines.passes.decide import Histograms, Late
 from pipelines.passes.drops import Drops
+from pipelines.passes.duplicates import Duplicates, NearWitnesses
 from pipelines.passes.edits import Edits
-from pipelines.passes.exact import ExactRanges
+from pipelines.passes.exact import Exact, ExactKeys
 from pipelines.passes.fit_lm import FitLm
 from pipelines.passes.judge import Judge
-from pipelines.passes.near import NearPairs, NearSets, NearVerify
+from pipelines.passes.links import NearBands, NearBuckets
+from pipelines.passes.near import Near, NearSets
+from pipelines.passes.shuffle import SplitGroups
 from pipelines.passes.write import Write
 from pipelines.planning.labels import Labelling
 from pipelines.recipe import parse_recipe
@@ -288,16 +292,22 @@ def real_passes(count: int) -> dict[str, BeamPass]:
     recipe = parse_recipe(table, "t")
     workspace, plan = Workspace.of("memory://nowhere", recipe, "."), plan_of(count, recipe)
     labels = Labelling.of(recipe, plan, "priority")
+    splits = SplitGroups.of(plan, 10**6)
     keys, documents, quick = UP["keys"], UP["texts"], Output("whole", "quick")
     passes: list[BeamPass] = [
         Judge(workspace, plan, Output("fit_lm", "model")),
         Histograms(keys, Redecision((), is_tightened=False), labels),
         Late(keys, WHOLE, Redecision((), is_tightened=True), labels),
-        ExactRanges(keys, WHOLE, 10**6, labels),
-        NearPairs(keys, WHOLE, Output("whole", "all"), 0.8, 112, 10**6, labels),
-        NearSets(documents, WHOLE, 5),
-        NearVerify(Output("whole", "all"), keys),
-        Drops(keys, WHOLE, None, None, None, labels, ()),
+        ExactKeys(keys, WHOLE, None, None, labels, splits, 10**6),
+        Exact(keys, WHOLE, splits, 10**6, with_followers=True),
+        NearBands(keys, WHOLE, documents, Output("whole", "all"), splits, 0.8, 112, 10**6),
+        NearBuckets(keys, WHOLE, 0.8, 10**6),
+        NearComponents(keys, documents, splits, 10**6),
+        NearSets(documents, keys, WHOLE, UP["kept"], None, None, labels, splits, 5, 0.8, 112, 10**6),
+        Near(keys, WHOLE, splits, 0.8, 112, 16, 10**6),
+        NearWitnesses(keys, documents, splits),
+        Duplicates(keys, documents, WHOLE, None, None, splits),
+        Drops(keys, WHOLE, None, None, splits, labels, ()),
         Edits(workspace, (), None, documents, keys, labels),
         Write(documents, keys, keys, keys, UP["kept"], WHOLE, WHOLE, quick, labels, "<|endoftext|>", 10**6, 0.1, 7),
         FitLm((("en", 3, ("a.txt",)),)),

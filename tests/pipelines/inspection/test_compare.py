@@ -32,7 +32,7 @@ def test_a_run_and_itself_differ_in_nothing(made: Any) -> None:
 
 def test_splits_and_ranges_move_no_document(made: Any, cut_fine: Any) -> None:
     found = compare(made.run, cut_fine.run)
-    assert {key for key, _, _ in found.changed} == {"split_bytes", "dedup.range_bytes"}
+    assert {key for key, _, _ in found.changed} == {"split_bytes", "dedup.range_bytes", "dedup.piece_bytes"}
     assert (found.counts_only, found.moved, found.same) == (None, {}, len(made.verdicts()))
 
 

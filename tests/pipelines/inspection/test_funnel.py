@@ -189,8 +189,8 @@ def test_duplicates_count_their_distinct_witnesses(tmp_path: Path) -> None:
     near: Record = ((None, None, False), "en", "web", LATE[2])
     run = finished(tmp_path / "run", [[kept, exact], [exact, near]])
     assert [vars(kind) for kind in funnel.duplicates(run)] == [
-        {"stage": "exact_dedup_v1", "removed": 2, "witnesses": 1, "largest": 2, "unwitnessed": 0},
-        {"stage": "near_dedup_v1", "removed": 1, "witnesses": 1, "largest": 1, "unwitnessed": 0},
+        {"stage": "exact_dedup_v1", "removed": 2, "witnesses": 1, "largest": 2, "unwitnessed": 0, "limited": 0},
+        {"stage": "near_dedup_v1", "removed": 1, "witnesses": 1, "largest": 1, "unwitnessed": 0, "limited": 0},
     ]
     # Where the witness itself is removed, that shows.
     wrong = finished(tmp_path / "wrong", [[exact, near]])

@@ -55,10 +55,13 @@ def test_a_recipe_without_percentiles_has_none_of_these_passes(bare: Any) -> Non
 
 def test_passes_over_keys_are_given_the_marks_of_their_split(made: Any) -> None:
     marks = {unit: entry.path for unit, entry in made.run.files("late", "marks").items()}
-    for name in ("exact_ranges", "near_pairs", "drops"):
+    for unit in made.unit_inputs("drops").values():
+        assert unit.file(made.passes["drops"].late).path == marks[unit.name]
+    for name in ("exact_keys", "near_bands"):
         work = made.passes[name]
+        groups = {group.name: group.splits for group in work.splits.groups}
         for unit in made.unit_inputs(name).values():
-            assert unit.file(work.late).path == marks[unit.name]
+            assert [entry.path for entry in unit.files(work.late)] == [marks[split] for split in groups[unit.name]]
 
 
 def test_reference_text_is_a_document_a_line(tmp_path: Any) -> None:

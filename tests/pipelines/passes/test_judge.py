@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow.compute as pc
 import xxhash
 
-from pipelines.passes.keys import alive_keys
+from pipelines.passes.keys import alive_keys, priorities_of
 from shards.schema import split_doc_id
 
 
@@ -67,12 +67,15 @@ def test_domains_follow_the_hosts_and_stages_keep_to_theirs(made: Any) -> None:
 
 
 def test_priorities_are_those_of_the_recipe(made: Any) -> None:
-    work, store = made.passes["exact_ranges"], made.run.store
+    work, store = made.passes["exact_keys"], made.run.store
     domains = {row["doc_id"]: row["domain"] for row in made.verdicts()}
     seen: dict[str, set[int]] = {}
-    for unit in made.unit_inputs("exact_ranges").values():
-        for row in alive_keys(work, store, unit, ["doc_id", "priority"]).to_pylist():
-            seen.setdefault(domains[row["doc_id"]], set()).add(row["priority"])
+    for unit in made.unit_inputs("exact_keys").values():
+        for entry, sources in zip(unit.files(work.keys), unit.detail["sources"], strict=True):
+            table = alive_keys(store, entry, None, ["doc_id", "source_index"])
+            found = priorities_of(store, table, (work.labels, sources), None)
+            for doc_id, priority in zip(table.column("doc_id").to_pylist(), found.tolist(), strict=True):
+                seen.setdefault(domains[doc_id], set()).add(priority)
     assert seen == {"books": {0}, "web": {1}, "wiki": {1}}
     # They are joined from the plan: no file holds them, so none changes with them.
     for kind in ("keys", "documents", "verdicts"):

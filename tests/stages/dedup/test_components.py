@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.dedup.components import components
+from stages.dedup.components import components, components_of_chunks, forest
+from stages.dedup.near import LINK
 
 ID = st.one_of(st.integers(-4, 12), st.sampled_from([-(2**63), 2**63 - 1, 5 << 32]))
 EDGES = st.lists(st.tuples(ID, ID), max_size=40)
@@ -41,6 +42,32 @@ def test_a_long_path_is_one_component(reverse: bool) -> None:
     edges = np.random.default_rng(0).permutation(200_000) if reverse else np.arange(200_000)
     _, root = components(path[edges + 1], path[edges])
     assert (root == 0).all()
+
+
+@settings(deadline=None, max_examples=150)
+@given(EDGES, st.lists(st.integers(0, 40), max_size=5))
+def test_edges_in_chunks_have_the_same_components(edges: list[tuple[int, int]], cuts: list[int]) -> None:
+    links = np.array(edges, LINK)
+    expected = components(np.ascontiguousarray(links["a"]), np.ascontiguousarray(links["b"]))
+    parts = np.split(links, sorted(cuts))
+    found = components_of_chunks(lambda: iter(parts))
+    for one, other in zip(found, expected, strict=True):
+        assert one.tolist() == other.tolist()
+
+
+@settings(deadline=None, max_examples=100)
+@given(EDGES)
+def test_a_forest_has_the_same_components_and_fewer_links_than_vertices(edges: list[tuple[int, int]]) -> None:
+    links = np.array(edges, LINK)
+    found = forest(links)
+    label = obvious(edges)
+    assert found.tolist() == [(label[vertex], vertex) for vertex in sorted(label) if label[vertex] != vertex]
+
+
+def test_an_edge_that_was_not_there_before() -> None:
+    chunks = iter([[np.array([(1, 2)], LINK)], [np.array([(1, 3)], LINK)]])
+    with pytest.raises(ValueError, match="was not there before"):
+        components_of_chunks(lambda: next(chunks))
 
 
 def test_nothing() -> None:

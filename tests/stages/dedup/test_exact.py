@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shards.errors import UserError
-from stages.dedup.exact import DROP, EXACT_KEY, exact_drops, exact_keys
+from stages.dedup.exact import DROP, EXACT_KEY, exact_drops, exact_keys, first_copies
 
 HASH = st.tuples(st.sampled_from([0, 1, 2**64 - 1]), st.integers(0, 3))
 # doc_id -> (hash, priority): a document has one of each.
@@ -71,13 +71,13 @@ def test_nothing() -> None:
 
 def test_keys_of_a_column() -> None:
     column = pa.array([bytes(range(16)), b"\xff" * 16, bytes(16)], pa.binary(16))
-    keys = exact_keys(column[1:], np.array([3, 4], np.int32), np.array([10, 11]))
+    keys = exact_keys(column[1:], np.array([3, 4], np.int64), np.array([10, 11]))
     assert keys.tolist() == [(2**64 - 1, 2**64 - 1, 3, 10), (0, 0, 4, 11)]
-    assert exact_keys(column[:1], np.zeros(1, np.int32), np.zeros(1, np.int64))["hash_hi"][0] == 0x0001020304050607
+    assert exact_keys(column[:1], np.zeros(1, np.int64), np.zeros(1, np.int64))["hash_hi"][0] == 0x0001020304050607
     with pytest.raises(ValueError, match="1 nulls"):
-        exact_keys(pa.array([None], pa.binary(16)), np.zeros(1, np.int32), np.zeros(1, np.int64))
+        exact_keys(pa.array([None], pa.binary(16)), np.zeros(1, np.int64), np.zeros(1, np.int64))
     with pytest.raises(ValueError, match="of type binary"):
-        exact_keys(pa.array([b"x"], pa.binary()), np.zeros(1, np.int32), np.zeros(1, np.int64))
+        exact_keys(pa.array([b"x"], pa.binary()), np.zeros(1, np.int64), np.zeros(1, np.int64))
 
 
 def test_impossible_rate() -> None:
@@ -88,3 +88,35 @@ def test_impossible_rate() -> None:
 def test_chunks_that_can_be_read_once_are_refused() -> None:
     with pytest.raises(TypeError, match="not an iterator"):
         exact_drops(iter([np.empty(0, EXACT_KEY)]))
+
+
+@settings(deadline=None, max_examples=100)
+@given(DOCUMENTS, st.lists(st.integers(0, 40), max_size=4), st.randoms(use_true_random=False))
+def test_combining_parts_first_leaves_the_same_survivors(
+    documents: dict[int, tuple[tuple[int, int], int]], cuts: list[int], random: object
+) -> None:
+    keys = table(documents)
+    random.shuffle(order := list(range(len(keys))))  # type: ignore[attr-defined]
+    witness: dict[int, int] = {}
+    left = []
+    for part in np.split(keys[np.array(order, np.int64)], sorted(cuts)):
+        first, copies = first_copies(part)
+        assert len(first) + len(copies) == len(part)
+        assert len({(row["hash_hi"], row["hash_lo"]) for row in first}) == len(first)
+        assert copies["doc_id"].tolist() == sorted(copies["doc_id"].tolist())
+        witness |= dict(copies.tolist())
+        left.append(first)
+    drops, _ = exact_drops(left)
+    beyond = dict(drops.tolist())
+    found = beyond | {document: beyond.get(stands, stands) for document, stands in witness.items()}
+    assert sorted(found.items()) == obvious(documents)
+
+
+@pytest.mark.parametrize("count", [1_000, 100_000])
+def test_a_hash_that_all_documents_have_is_one_key(count: int) -> None:
+    keys = np.zeros(count, EXACT_KEY)
+    keys["doc_id"] = np.arange(count)
+    first, copies = first_copies(keys)
+    assert first["doc_id"].tolist() == [0]
+    assert set(copies["witness"].tolist()) == {0}
+    assert len(copies) == count - 1
