@@ -7,10 +7,10 @@ Beam.
 from __future__ import annotations
 
 import contextlib
-import errno
 import importlib.metadata
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, cast
@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
+from pipelines import failures
 from shards.errors import UserError
 
 GROUP: Final = "headrace.commands"
@@ -151,30 +152,25 @@ def reported() -> Iterator[None]:
         # Whoever read the output has had enough. What is still buffered must not fail again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(1) from None
-    except OSError as error:
-        if error.errno is not None and error.errno not in (
-            errno.ENOSPC,
-            errno.EDQUOT,
-            errno.EACCES,
-            errno.EROFS,
-            errno.EPERM,
-        ):
+    except typer.Exit:
+        raise
+    except Exception as error:
+        if _is_runner_error(error):
+            _fail(str(error), code=1)
+        if (found := failures.explained(error)) is None:
             raise
-        code = 1 if error.errno in (errno.ENOSPC, errno.EDQUOT) else USER_ERROR
-        _fail(error.strerror or str(error), str(error.filename or ""), "Finished work is kept", code=code)
-    except RuntimeError as error:
-        if not _is_runner_error(error):
-            raise
-        _fail(str(error), code=1)
+        _fail(found.what, found.place, found.remedy, code=found.code)
 
 
-def _is_runner_error(error: RuntimeError) -> bool:
+def _is_runner_error(error: Exception) -> bool:
     # Importing the runners means importing Beam: where they are not loaded, they have not raised either.
     runners = sys.modules.get("pipelines.beam.runners")
     return runners is not None and isinstance(error, runners.RunnerError)
 
 
 def _fail(what: str, place: str = "", remedy: str = "", *, code: int) -> None:
+    if failures.is_debugging():
+        traceback.print_exc()
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     console.print(Text.assemble(("error: ", "bold red"), what.rstrip(".")))
     for label, text in (("where: ", place), ("", remedy)):

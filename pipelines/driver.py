@@ -39,7 +39,7 @@ from shards.finished import DIGESTS_FILE
 from shards.manifest import PassFolder, unfolded_markers
 from shards.marker import small_table
 from shards.sealed import digest_of, read_sealed, write_sealed
-from shards.store import Store
+from shards.store import UNFINISHED, Store
 from stages.base import link_of
 from stages.readers import cut
 
@@ -120,6 +120,8 @@ def curate(
     _sweep(store, {work.name for work in passes})
     if last is not None:
         return run
+    # Of passes that a kill ended right after their manifest.
+    store.delete_folder(UNFINISHED)
     write_sealed(store, DIGESTS_FILE, run.digests)
     store.write_json(TIMINGS_FILE, {name: timings[name] for name in run.digests if name in timings})
     return run
@@ -174,6 +176,9 @@ def make(work: Pass, run: Run, runner: LocalRunner | BeamRunner, reporter: Repor
     started = time.monotonic()
     try:
         _do(work, run.job(work.name, digest), inputs, _Progress(folder, reporter, work, inputs, pending), runner)
+    except (OSError, MemoryError) as error:
+        error.add_note(f"in pass {work.name}")
+        raise
     except NothingLeftError as error:
         raise UserError(
             error.what,

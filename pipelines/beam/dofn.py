@@ -65,7 +65,7 @@ class Step(beam.DoFn):
                     account.of(stage).add(made)
                     cost.add(made)
                 yield account.hand_on(output)
-        except (UserError, OSError) as error:
+        except (UserError, OSError, MemoryError) as error:
             _noted.append(error)
             raise
         counters.add(cost, window.cpu_ns)

@@ -122,7 +122,7 @@ def test_another_runner_takes_the_units_in_one_pipeline(job: Job, fails: bool) -
         else:
             runner.run(Work(), job, NOTHING, ["a", "b", "c"], lambda: None)
             assert sorted(WORKED) == ["a", "b", "c"]
-            assert len(Store(job.root).list("work/work")) == 1
+            assert len(Store(job.root).list("unfinished/work/work")) == 1
 
 
 def test_progress_is_polled_while_work_blocks_and_no_longer(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
