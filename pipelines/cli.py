@@ -42,6 +42,7 @@ ORDER: Final = (
 
 TAKES_BEAM_OPTIONS: Final = ("run",)
 INTERRUPTED: Final = 130
+TERMINATED: Final = 143
 USER_ERROR: Final = 2
 
 # The module that is missing says which extra was not installed.
@@ -146,8 +147,9 @@ def reported() -> Iterator[None]:
         if (missing := missing_extra(error)) is None:
             raise
         _fail(missing.what, "", missing.remedy, code=USER_ERROR)
-    except KeyboardInterrupt:
-        _fail("stopped; finished work is kept; run the same command again", code=INTERRUPTED)
+    except KeyboardInterrupt as error:
+        code = TERMINATED if isinstance(error, failures.TerminatedError) else INTERRUPTED
+        _fail("stopped; finished work is kept; run the same command again", code=code)
     except BrokenPipeError:
         # Whoever read the output has had enough. What is still buffered must not fail again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -210,7 +212,9 @@ def headrace(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit: 0 done, 1 failed, 2 for a user's mistake, 130 stopped from the keyboard."""
+    """Run the command line and exit: 0 done, 1 failed, 2 for a user's mistake, 130 stopped from the keyboard, 143 by
+    SIGTERM.
+    """
     mine, beam_options = split_arguments(sys.argv[1:] if arguments is None else arguments)
     group = typer.main.get_command(app)
     group.main(args=mine, prog_name="headrace", obj=Invocation(beam_options))

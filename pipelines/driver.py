@@ -38,6 +38,7 @@ from shards.files import fetch
 from shards.finished import DIGESTS_FILE
 from shards.manifest import PassFolder, unfolded_markers
 from shards.marker import small_table
+from shards.owner import owned
 from shards.sealed import digest_of, read_sealed, write_sealed
 from shards.store import UNFINISHED, Store
 from stages.base import link_of
@@ -286,16 +287,20 @@ def _unfinished(root: str) -> UserError:
 
 @contextlib.contextmanager
 def locked(workspace: Workspace) -> Iterator[None]:
-    """Hold the folder for one driver or training at a time, where it is local.
+    """Hold the folder for one driver or training at a time.
 
     Raises:
         UserError: if another process works there.
     """
-    path = workspace.store.local_path(lock.LOCK_FILE)
-    if path is None:
-        yield
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with lock.locked(path, workspace.store.root):
-        workspace.store.clear_scratch()
-        yield
+    store = workspace.store
+    path = store.local_path(lock.LOCK_FILE)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with owned(store) if path is None else lock.locked(path, store.root):
+        store.clear_scratch()
+        try:
+            yield
+        finally:
+            # Not what workers of a driver that was killed may still be writing, which the next one clears.
+            with contextlib.suppress(OSError):
+                store.clear_scratch()

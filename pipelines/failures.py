@@ -8,8 +8,11 @@ Imports nothing heavy: the command line needs it before anything else.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -24,6 +27,28 @@ _KEPT: Final = "Finished work is kept: run the same command again"
 # What Python and Arrow say where the system gives no thread: with a limit on memory or on processes, it is that.
 _NO_THREAD: Final = ("can't start new thread", "Resource temporarily unavailable")
 _DEFECTS: Final = (errno.EBADF, errno.EINVAL, errno.EFAULT)
+
+
+class TerminatedError(KeyboardInterrupt):
+    """The process was asked to end by SIGTERM: it stops as by Ctrl-C."""
+
+
+@contextlib.contextmanager
+def ending_on_sigterm() -> Iterator[None]:
+    """Raise ``TerminatedError`` in the body on SIGTERM, once: workers and scratch are cleared away, then it ends."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise TerminatedError
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @dataclass(frozen=True)

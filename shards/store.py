@@ -111,11 +111,40 @@ class Store:
             info = self._fs.get_file_info(self._full(path))
         return cast(int, info.size) if info.type == pafs.FileType.File else None
 
-    def modified_ns(self, path: str) -> int | None:
-        """Return when a file was written, by the store's own clock, in ns; None where there is none, or no clock."""
+    def files_in_root(self) -> dict[str, int | None]:
+        """Return the files directly in the folder, with the time when each was written by the store's clock, in ns.
+
+        Without a time where the store gives none.
+        """
+        selector = pafs.FileSelector(self._base, allow_not_found=True)
+        with naming(self.root):
+            listed = self._fs.get_file_info(selector)
+        return {PurePosixPath(i.path).name: self._written_ns(i) for i in listed if i.type == pafs.FileType.File}
+
+    def _written_ns(self, info: pafs.FileInfo) -> int | None:
+        handler = getattr(self._fs, "handler", None)
+        if info.mtime_ns is None and isinstance(handler, pafs.FSSpecHandler):
+            # Each handler has a name of its own for the time, but this.
+            with contextlib.suppress(NotImplementedError, FileNotFoundError):
+                return int(1e9 * handler.fs.modified(info.path).timestamp())
+        return cast("int | None", info.mtime_ns)
+
+    def create(self, path: str, data: bytes) -> bool | None:
+        """Write a small file on the condition that there is none, and return whether it was written.
+
+        None, with nothing written, where the client of this store knows no such condition: Arrow's own know none.
+        """
+        handler = getattr(self._fs, "handler", None)
+        if not isinstance(handler, pafs.FSSpecHandler):
+            return None
         with naming(self.uri(path)):
-            info = self._fs.get_file_info(self._full(path))
-        return cast("int | None", info.mtime_ns) if info.type == pafs.FileType.File else None
+            try:
+                handler.fs.pipe_file(self._full(path), data, mode="create")
+            except FileExistsError:
+                return False
+            except (NotImplementedError, TypeError, ValueError):
+                return None
+        return True
 
     def list(self, folder: str) -> list[str]:
         """Return the relative paths of all files below ``folder``, "." for all, sorted; none if it is missing."""
@@ -212,6 +241,16 @@ class Store:
         """Return a whole small file."""
         with self.open(path) as file, naming(self.uri(path)):
             return cast(bytes, file.read())
+
+    def fetch(self, path: str, target: Path) -> None:
+        """Copy a file to a local path, whose folder is made.
+
+        Raises:
+            IncompleteError: if it is missing.
+        """
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with self.open(path) as file, naming(target), target.open("wb") as out:
+            shutil.copyfileobj(file, out, _READ_BYTES)
 
     def read_json(self, path: str) -> Any:
         """Return a JSON file's value.

@@ -58,6 +58,10 @@ class Attempts:
         finally:
             isolation.close()
 
+    def forget(self) -> None:
+        """Forget every unit: those that were begun were stopped, and did not end their process."""
+        self._store.delete_folder(f"{UNFINISHED}/{self._name}/attempts")
+
     def _path(self, unit: str) -> str:
         return f"{UNFINISHED}/{self._name}/attempts/{unit}"
 

@@ -27,7 +27,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
-from pipelines.beam.attempts import run_until_done
+from pipelines.beam.attempts import Attempts, run_until_done
 from pipelines.beam.base import BeamPass, Builder, Inputs
 from pipelines.beam.dofn import take_noted
 from pipelines.beam.options import BeamOptions
@@ -71,6 +71,15 @@ class LocalRunner:
     def __exit__(self, *_: object) -> None:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
+
+    def _end_workers(self) -> None:
+        """End all workers at once: whoever stops a run does not wait for what they have begun."""
+        pool, self._pool = self._pool, None
+        if pool is None:
+            return
+        for process in list((pool._processes or {}).values()):
+            process.kill()
+        pool.shutdown(cancel_futures=True)
 
     def run(self, work: BeamPass, job: Job, inputs: Inputs, units: Sequence[str], poll: Callable[[], None]) -> None:
         """Do the units, calling ``poll`` now and then; again those whose worker died, each call in a child process.
@@ -118,14 +127,17 @@ class LocalRunner:
                     future.result()
                 look()
         except BrokenProcessPool as error:
-            self._pool = None
+            self._end_workers()
             raise WorkerDiedError(
                 f"worker processes died in pass {pipelines[0].job.pass_name} (out of memory, or killed); finished work "
                 "is kept: run the same command again, with fewer --workers if memory was short"
             ) from error
-        finally:
-            for future in waiting:
-                future.cancel()
+        except BaseException:
+            self._end_workers()
+            # None of them ended by itself: no document is to be suspected.
+            with contextlib.suppress(OSError):
+                Attempts(pipelines[0].job.store, pipelines[0].job.pass_name).forget()
+            raise
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.failures import DEBUG
+from pipelines.failures import DEBUG, ending_on_sigterm
 from shards.errors import UserError
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ def carry_out(prepared: Prepared, console: Console) -> Run:
     from pipelines.progress import PassProgress
 
     workspace = prepared.workspace
-    with driver.locked(workspace), prepared.runner as runner, PassProgress(console) as progress:
+    with ending_on_sigterm(), driver.locked(workspace), prepared.runner as runner, PassProgress(console) as progress:
         return driver.curate(workspace, prepared.plan, runner, progress)
 
 

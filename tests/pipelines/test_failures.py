@@ -2,11 +2,20 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 
 import pyarrow as pa
 import pytest
 
-from pipelines.failures import DEBUG, Explanation, explained, is_debugging, is_of_memory
+from pipelines.failures import (
+    DEBUG,
+    Explanation,
+    TerminatedError,
+    ending_on_sigterm,
+    explained,
+    is_debugging,
+    is_of_memory,
+)
 
 
 def noted(error: Exception, note: str = "in pass judge") -> Exception:
@@ -75,3 +84,18 @@ def test_tracebacks_are_asked_for_in_the_environment(
     if value is not None:
         monkeypatch.setenv(DEBUG, value)
     assert is_debugging() is shown
+
+
+def test_sigterm_stops_the_body_once_and_means_what_it_meant_afterwards() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    def work() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            # While it clears away, a second one does nothing.
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(TerminatedError), ending_on_sigterm():
+        work()
+    assert signal.getsignal(signal.SIGTERM) == before

@@ -84,6 +84,15 @@ def test_an_error_ends_a_unit_and_so_does_a_reader_that_nobody_reads_on(tmp_path
     assert store.list(".") == []
 
 
+def test_units_that_were_stopped_are_forgotten(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    attempts = Attempts(store, "judge")
+    attempts.begin("a")
+    attempts.forget()
+    attempts.forget()
+    assert not attempts.begin("a")
+
+
 def test_a_unit_that_commits_deletes_nothing(tmp_path: Path) -> None:
     store = Counted(tmp_path)
     with Attempts(store, "judge").during("a"):
