@@ -51,7 +51,7 @@ class ObjectStore:
         self._moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
         self._moto.start()
         self._behind = self._moto.get_host_and_port()
-        self._proxy = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._proxy = _Proxy(("127.0.0.1", 0), _handler(self))
         self._proxy.daemon_threads = True
         threading.Thread(target=self._proxy.serve_forever, daemon=True).start()
         self.client = boto3.client(
@@ -121,6 +121,11 @@ def object_store() -> Iterator[ObjectStore]:
             if value is not None:
                 os.environ[name] = value
         store.close()
+
+
+class _Proxy(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: clients are killed in the middle of a request."""
 
 
 def _handler(store: ObjectStore) -> type[BaseHTTPRequestHandler]:
