@@ -214,15 +214,23 @@ class Pipeline:
         take_noted()
         pipeline = _beam_pipeline(FnApiRunner(), options)
         self.build(pipeline)
-        try:
-            with _failing_threads():
+        with _failing_threads():
+            try:
                 pipeline.run().wait_until_finish()
-        except Exception as error:
-            if (noted := take_noted()) is not None:
-                raise noted from None
-            if is_of_memory(error):
-                raise MemoryError from error
-            raise
+            except Exception as error:
+                if (noted := take_noted() or _interrupt_in(error)) is not None:
+                    raise noted from None
+                if is_of_memory(error):
+                    raise MemoryError from error
+                raise
+
+
+def _interrupt_in(error: BaseException) -> KeyboardInterrupt | None:
+    """Return the interrupt that Beam made an error of, as it does with any; None if there is none."""
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, KeyboardInterrupt):
+        found = found.__cause__ or found.__context__
+    return found
 
 
 @contextlib.contextmanager

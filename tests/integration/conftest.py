@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.small import write_small
 from tests.integration.support import headrace
 
 
@@ -27,4 +28,18 @@ def reference_run(demo_recipe_file: Path, tmp_path_factory: pytest.TempPathFacto
     """The demo's recipe, run by one worker without interruption."""
     out = tmp_path_factory.mktemp("reference") / "run"
     headrace("run", demo_recipe_file, "--out", out, "--workers", "1", "--no-train")
+    return out
+
+
+@pytest.fixture(scope="session")
+def small_recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The recipe of a small corpus beside it, for runs that are made to fail."""
+    return write_small(tmp_path_factory.mktemp("small"))
+
+
+@pytest.fixture(scope="session")
+def small_run(small_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small recipe, run by one worker without interruption. Read only."""
+    out = tmp_path_factory.mktemp("small_run") / "run"
+    headrace("run", small_recipe, "--out", out, "--workers", "1", "--no-train")
     return out

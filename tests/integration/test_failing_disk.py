@@ -44,24 +44,12 @@ def mount(tmp_path: Path) -> Iterator[Mount]:
         subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-@pytest.fixture(scope="module")
-def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_small(tmp_path_factory.mktemp("small"))
-
-
-@pytest.fixture(scope="module")
-def reference(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("reference") / "run"
-    headrace("run", recipe, "--out", out, "--workers", "1", "--no-train")
-    return out
-
-
 def test_a_full_disk_is_one_message_and_the_run_goes_on_when_there_is_room(
-    recipe: Path, reference: Path, mount: Mount
+    small_recipe: Path, small_run: Path, mount: Mount
 ) -> None:
     # Enough for what is estimated, and not for small files, which take a page each.
     place = mount("-t", "tmpfs", "-o", "size=600k", "tmpfs")
-    command = ("run", recipe, "--out", place / "run", "--workers", "2", "--no-train")
+    command = ("run", small_recipe, "--out", place / "run", "--workers", "2", "--no-train")
     code, said = ended(start(*command))
     what, where, remedy = said.splitlines()
     assert code == 1
@@ -76,13 +64,13 @@ def test_a_full_disk_is_one_message_and_the_run_goes_on_when_there_is_room(
     assert said.splitlines()[-3] == "error: No space left on device"
     mount("-o", "remount,size=100m", remount=True)
     assert ended(start(*command)) == (0, "")
-    assert content(place / "run") == content(reference)
+    assert content(place / "run") == content(small_run)
 
 
 def test_a_finished_run_on_a_read_only_disk_can_be_read_and_not_written(
-    recipe: Path, reference: Path, mount: Mount
+    small_recipe: Path, small_run: Path, mount: Mount
 ) -> None:
-    place = mount("-o", "bind,ro", str(reference))
+    place = mount("-o", "bind,ro", str(small_run))
     if os.access(place, os.W_OK):
         mount("-o", "remount,bind,ro", remount=True)
     assert "web" in headrace("inspect", place).stdout
@@ -90,7 +78,7 @@ def test_a_finished_run_on_a_read_only_disk_can_be_read_and_not_written(
     done = headrace("verify", place)
     assert "files are intact" in done.stdout
     assert "read-only" in done.stderr
-    code, said = ended(start("run", recipe, "--out", place, "--workers", "1", "--no-train"))
+    code, said = ended(start("run", small_recipe, "--out", place, "--workers", "1", "--no-train"))
     what, where, remedy = said.splitlines()
     assert code == 2
     assert what == "error: Read-only file system"
@@ -127,8 +115,8 @@ def test_a_source_that_vanishes_or_changes_after_planning_is_named(tmp_path: Pat
     curate(workspace, check(workspace), LocalRunner(1), Silent(), last="judge")
 
 
-def test_a_limit_on_addresses_is_refused_before_anything_is_read(recipe: Path, tmp_path: Path) -> None:
-    command = ("run", recipe, "--out", tmp_path / "run", "--workers", "2", "--no-train")
+def test_a_limit_on_addresses_is_refused_before_anything_is_read(small_recipe: Path, tmp_path: Path) -> None:
+    command = ("run", small_recipe, "--out", tmp_path / "run", "--workers", "2", "--no-train")
     code, said = ended(start(*command, limit="ulimit -v 1500000"))
     assert code == 2
     assert "addresses" in said

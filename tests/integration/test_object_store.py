@@ -17,7 +17,7 @@ from pipelines.driver import check, curate
 from pipelines.recipe import parse_recipe
 from pipelines.workspace import Workspace
 from tests.integration.object_store import BUCKET, NO_FAULT, Fault, ObjectStore, Request, object_store
-from tests.integration.small import ended, group, start, write_small
+from tests.integration.small import ended, group, start
 from tests.integration.support import content, headrace
 from tests.pipelines.conftest import make_corpus
 from tests.pipelines.support import Silent
@@ -48,15 +48,15 @@ def seeded_faults(seed: int) -> Fault:
     return Fault(is_cut=drawn < 5)
 
 
-def test_faults_and_kills_change_no_byte_and_leave_nothing(s3: ObjectStore, tmp_path: Path) -> None:
-    recipe = write_small(tmp_path)
+def test_faults_and_kills_change_no_byte_and_leave_nothing(
+    s3: ObjectStore, small_recipe: Path, small_run: Path, tmp_path: Path
+) -> None:
     temporary = tmp_path / "tmp"
     temporary.mkdir()
-    headrace("run", recipe, "--out", tmp_path / "local", "--workers", "1", "--no-train")
-    expected, root = content(tmp_path / "local"), f"s3://{BUCKET}/deep/run"
+    root = f"s3://{BUCKET}/deep/run"
     s3.fault = lambda number, request: seeded_faults(SEED * 1_000_003 + number)
     moments = random.Random(SEED)
-    command = ("run", recipe, "--out", root, "--workers", "2", "--no-train")
+    command = ("run", small_recipe, "--out", root, "--workers", "2", "--no-train")
     for _ in range(KILLS):
         process = start(*command, temporary=temporary)
         time.sleep(moments.uniform(3, 20))
@@ -74,21 +74,20 @@ def test_faults_and_kills_change_no_byte_and_leave_nothing(s3: ObjectStore, tmp_
             path = tmp_path / "copy" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
-    assert content(tmp_path / "copy") == expected
+    assert content(tmp_path / "copy") == content(small_run)
     # Nothing but the run's own folder: no mark of an owner, no folders as objects.
     assert [name for name in found if name.endswith("/") or name.startswith((".owner", "unfinished"))] == []
     assert not [path for path in temporary.rglob("*") if path.is_dir() and path.name.startswith(("w-", "beam"))]
     assert not list(temporary.rglob("*.partial"))
     assert "web" in headrace("inspect", root).stdout
-    remote, local = (headrace("inspect", of, "--trace", "web:3:2").stdout for of in (root, tmp_path / "local"))
+    remote, local = (headrace("inspect", of, "--trace", "web:3:2").stdout for of in (root, small_run))
     assert remote == local
 
 
 def test_a_store_that_is_gone_is_one_message_and_a_second_driver_is_told_who_works_there(
-    s3: ObjectStore, tmp_path: Path
+    s3: ObjectStore, small_recipe: Path
 ) -> None:
-    recipe = write_small(tmp_path)
-    command = ("run", recipe, "--out", f"s3://{BUCKET}/run", "--workers", "1", "--no-train")
+    command = ("run", small_recipe, "--out", f"s3://{BUCKET}/run", "--workers", "1", "--no-train")
     first = start(*command)
     deadline = time.monotonic() + 60
     while not any(".owner-" in key for key in s3.objects("run/")):
