@@ -187,8 +187,9 @@ def make(work: Pass, run: Run, runner: LocalRunner | BeamRunner, reporter: Repor
             remedy=f"Read what was dropped with 'headrace inspect {run.root}', and change the recipe",
         ) from error
     run.require_own()
-    folder.finish(units, functools.partial(_keep_digests, run) if isinstance(work, Judge) else None)
+    # Before their unit files go with all that the pass keeps until it is finished.
     cost_files.fold(run.store, work.name, digest, units)
+    folder.finish(units, functools.partial(_keep_digests, run) if isinstance(work, Judge) else None)
     run.add(work.name, digest)
     skipped = f", {len(units) - len(pending)} finished before" if len(pending) < len(units) else ""
     reporter.end(
