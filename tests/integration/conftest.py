@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.integration.small import write_small
+from tests.integration.small import Mount, write_small
 from tests.integration.support import headrace
 
 
@@ -43,3 +45,24 @@ def small_run(small_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     out = tmp_path_factory.mktemp("small_run") / "run"
     headrace("run", small_recipe, "--out", out, "--workers", "1", "--no-train")
     return out
+
+
+@pytest.fixture
+def mount(tmp_path: Path) -> Iterator[Mount]:
+    """Mounts something at a folder of the test's own. Only root may."""
+    mounted: list[Path] = []
+
+    def do(*arguments: str, remount: bool = False) -> Path:
+        place = tmp_path / "mounted"
+        place.mkdir(exist_ok=True)
+        done = subprocess.run(["mount", *arguments, str(place)], capture_output=True, text=True, check=False)
+        if done.returncode and not remount:
+            pytest.skip(f"cannot mount a file system here, which takes root: {done.stderr.strip()}")
+        assert done.returncode == 0, done.stderr
+        if not remount:
+            mounted.append(place)
+        return place
+
+    yield do
+    for place in mounted:
+        subprocess.run(["umount", "-l", str(place)], check=True)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.integration.support import CHECKOUT, COMMAND
 from tests.pipelines.conftest import make_corpus
+
+Mount = Callable[..., Path]
+"""Mounts a file system at a folder of a test's own, and returns the folder."""
 
 RECIPE = """\
 seed = 7

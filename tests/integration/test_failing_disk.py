@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,34 +12,11 @@ from pipelines.driver import check, curate
 from pipelines.failures import explained
 from pipelines.recipe import parse_recipe
 from pipelines.workspace import Workspace
-from tests.integration.small import ended, start, write_small
+from tests.integration.small import Mount, ended, start, write_small
 from tests.integration.support import content, headrace
 from tests.pipelines.support import Silent
 
 pytestmark = pytest.mark.integration
-
-Mount = Callable[..., Path]
-
-
-@pytest.fixture
-def mount(tmp_path: Path) -> Iterator[Mount]:
-    """Mounts something at a folder of the test's own. Only root may."""
-    mounted: list[Path] = []
-
-    def do(*arguments: str, remount: bool = False) -> Path:
-        place = tmp_path / "mounted"
-        place.mkdir(exist_ok=True)
-        done = subprocess.run(["mount", *arguments, str(place)], capture_output=True, text=True, check=False)
-        if done.returncode and not remount:
-            pytest.skip(f"cannot mount a file system here, which takes root: {done.stderr.strip()}")
-        assert done.returncode == 0, done.stderr
-        if not remount:
-            mounted.append(place)
-        return place
-
-    yield do
-    for place in mounted:
-        subprocess.run(["umount", "-l", str(place)], check=True)
 
 
 def test_a_full_disk_is_one_message_and_the_run_goes_on_when_there_is_room(

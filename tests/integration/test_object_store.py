@@ -17,7 +17,7 @@ from pipelines.driver import check, curate
 from pipelines.recipe import parse_recipe
 from pipelines.workspace import Workspace
 from tests.integration.object_store import BUCKET, NO_FAULT, Fault, ObjectStore, Request, object_store
-from tests.integration.small import ended, group, start
+from tests.integration.small import Mount, ended, group, start
 from tests.integration.support import content, headrace
 from tests.pipelines.conftest import make_corpus
 from tests.pipelines.support import Silent
@@ -100,9 +100,28 @@ def test_a_store_that_is_gone_is_one_message_and_a_second_driver_is_told_who_wor
     s3.fault = lambda number, request: Fault(status=503)
     code, said = ended(first)
     assert code == 1
-    assert len(said.splitlines()) == 3, said
-    assert f"  where: s3://{BUCKET}/run" in said
+    assert "Traceback" not in said
+    assert said.splitlines()[-3].startswith("error: ")
+    assert f"  where: s3://{BUCKET}/run" in said.splitlines()[-2]
     assert "run the same command again once it can be reached" in said
+
+
+def test_a_full_disk_for_scratch_is_named_and_the_run_goes_on_with_another(
+    s3: ObjectStore, small_recipe: Path, mount: Mount, tmp_path: Path
+) -> None:
+    full = mount("-t", "tmpfs", "-o", "size=60k", "tmpfs")
+    command = ("run", small_recipe, "--out", f"s3://{BUCKET}/run", "--workers", "1", "--no-train")
+    code, said = ended(start(*command, temporary=full))
+    # Before it there may be notes on costs that a slow server did not take.
+    what, where, remedy = said.splitlines()[-3:]
+    assert "Traceback" not in said
+    assert code == 1
+    assert what == "error: No space left on device"
+    assert where.startswith(f"  where: {full}/headrace-")
+    assert "(in pass " in where
+    assert remedy.endswith("once there is room")
+    assert not [path for path in full.rglob("*") if path.is_dir() and path.name.startswith("w-")]
+    assert ended(start(*command, temporary=tmp_path)) == (0, "")
 
 
 class Counting(LocalRunner):
