@@ -7,10 +7,10 @@ Beam.
 from __future__ import annotations
 
 import contextlib
-import errno
 import importlib.metadata
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, cast
@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
+from pipelines import failures
 from shards.errors import UserError
 
 GROUP: Final = "headrace.commands"
@@ -41,6 +42,7 @@ ORDER: Final = (
 
 TAKES_BEAM_OPTIONS: Final = ("run",)
 INTERRUPTED: Final = 130
+TERMINATED: Final = 143
 USER_ERROR: Final = 2
 
 # The module that is missing says which extra was not installed.
@@ -145,36 +147,32 @@ def reported() -> Iterator[None]:
         if (missing := missing_extra(error)) is None:
             raise
         _fail(missing.what, "", missing.remedy, code=USER_ERROR)
-    except KeyboardInterrupt:
-        _fail("stopped; finished work is kept; run the same command again", code=INTERRUPTED)
+    except KeyboardInterrupt as error:
+        code = TERMINATED if isinstance(error, failures.TerminatedError) else INTERRUPTED
+        _fail("stopped; finished work is kept; run the same command again", code=code)
     except BrokenPipeError:
         # Whoever read the output has had enough. What is still buffered must not fail again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(1) from None
-    except OSError as error:
-        if error.errno is not None and error.errno not in (
-            errno.ENOSPC,
-            errno.EDQUOT,
-            errno.EACCES,
-            errno.EROFS,
-            errno.EPERM,
-        ):
+    except typer.Exit:
+        raise
+    except Exception as error:
+        if _is_runner_error(error):
+            _fail(str(error), code=1)
+        if (found := failures.explained(error)) is None:
             raise
-        code = 1 if error.errno in (errno.ENOSPC, errno.EDQUOT) else USER_ERROR
-        _fail(error.strerror or str(error), str(error.filename or ""), "Finished work is kept", code=code)
-    except RuntimeError as error:
-        if not _is_runner_error(error):
-            raise
-        _fail(str(error), code=1)
+        _fail(found.what, found.place, found.remedy, code=found.code)
 
 
-def _is_runner_error(error: RuntimeError) -> bool:
+def _is_runner_error(error: Exception) -> bool:
     # Importing the runners means importing Beam: where they are not loaded, they have not raised either.
     runners = sys.modules.get("pipelines.beam.runners")
     return runners is not None and isinstance(error, runners.RunnerError)
 
 
 def _fail(what: str, place: str = "", remedy: str = "", *, code: int) -> None:
+    if failures.is_debugging():
+        traceback.print_exc()
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     console.print(Text.assemble(("error: ", "bold red"), what.rstrip(".")))
     for label, text in (("where: ", place), ("", remedy)):
@@ -214,7 +212,9 @@ def headrace(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit: 0 done, 1 failed, 2 for a user's mistake, 130 stopped from the keyboard."""
+    """Run the command line and exit: 0 done, 1 failed, 2 for a user's mistake, 130 stopped from the keyboard, 143 by
+    SIGTERM.
+    """
     mine, beam_options = split_arguments(sys.argv[1:] if arguments is None else arguments)
     group = typer.main.get_command(app)
     group.main(args=mine, prog_name="headrace", obj=Invocation(beam_options))

@@ -6,7 +6,6 @@ covers them, no run waits for them, and one that is damaged is left out.
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shards.errors import IncompleteError
-from shards.store import Store
+from shards.store import UNFINISHED, Store
 
 FOLDER: Final = "costs"
 _FOLDED: Final = "folded.arrow"
@@ -115,9 +114,13 @@ def optional(what: str) -> Iterator[None]:
 
 def write(store: Store, pass_name: str, record: UnitCosts) -> None:
     """Write a unit's record, in place of an earlier attempt's. A failure is logged, never raised."""
-    path = f"{FOLDER}/{pass_name}/{record.unit}{'.shared' if record.is_shared else ''}.json"
+    path = f"{_units_of(pass_name)}/{record.unit}{'.shared' if record.is_shared else ''}.json"
     with optional(f"the costs of unit {record.unit} of pass {pass_name} are not kept"):
         store.write_json(path, record.to_json())
+
+
+def _units_of(pass_name: str) -> str:
+    return f"{UNFINISHED}/{pass_name}/costs"
 
 
 def fold(store: Store, pass_name: str, digest: str, units: Iterable[str]) -> None:
@@ -133,26 +136,27 @@ def fold(store: Store, pass_name: str, digest: str, units: Iterable[str]) -> Non
         units: the names of all its units: one that it does not have any more is left out.
     """
     with optional(f"the costs of pass {pass_name} are not folded"):
-        listed = store.list(f"{FOLDER}/{pass_name}")
-        found, before = _folded(store, pass_name, listed)
-        paths = [path for path in listed if path.endswith(".json")]
+        found, before = _folded(store, pass_name, store.list(f"{FOLDER}/{pass_name}"))
+        paths = store.list(_units_of(pass_name))
         table = _merged(before if found == digest else SCHEMA.empty_table(), _read_records(store, paths, digest))
         named = pc.is_in(table.column("unit"), value_set=pa.array(list(units), pa.string()))
         table = table.filter(pc.or_(table.column("is_shared"), named))
         if paths or found not in (None, digest) or table.num_rows != before.num_rows:
             _write_folded(store, pass_name, digest, table)
         # After it: a driver that is killed between leaves records twice, and the next fold takes either.
-        with _pool() as pool:
-            collections.deque(pool.map(store.delete, paths), maxlen=0)
+        if paths:
+            store.delete_folder(_units_of(pass_name))
 
 
 def read(store: Store) -> dict[str, pa.Table]:
     """Return every pass's costs, a table of ``SCHEMA`` by name, units that no fold has taken yet included."""
     listed: dict[str, list[str]] = {}
-    for path in store.list(FOLDER):
-        listed.setdefault(path.split("/")[1], []).append(path)
+    for path in [*store.list(FOLDER), *store.list(UNFINISHED)]:
+        folder, name, *_ = path.split("/")
+        if folder == FOLDER or path.startswith(f"{_units_of(name)}/"):
+            listed.setdefault(name, []).append(path)
     tables: dict[str, pa.Table] = {}
-    for name, paths in listed.items():
+    for name, paths in sorted(listed.items()):
         records = _read_records(store, [path for path in paths if path.endswith(".json")])
         table = _merged(_folded(store, name, paths)[1], records)
         if table.num_rows:

@@ -29,8 +29,9 @@ from shards import lock
 from shards.errors import IncompleteError, UserError
 from shards.finished import DIGESTS_FILE
 from shards.manifest import PassFolder
+from shards.owner import owned
 from shards.sealed import digest_of, read_sealed, write_sealed
-from shards.store import Store
+from shards.store import UNFINISHED, Store
 
 __all__ = ["check"]
 
@@ -76,6 +77,8 @@ def curate(
     _sweep(store, {work.name for work in passes})
     if last is not None:
         return run
+    # Of passes that a kill ended right after their manifest.
+    store.delete_folder(UNFINISHED)
     write_sealed(store, DIGESTS_FILE, run.digests)
     store.write_json(TIMINGS_FILE, {name: timings[name] for name in run.digests if name in timings})
     return run
@@ -104,6 +107,9 @@ def make(work: Pass, run: Run, runner: LocalRunner | BeamRunner, reporter: Repor
     started = time.monotonic()
     try:
         _do(work, run.job(work.name, digest), inputs, _Progress(folder, reporter, work, inputs, pending), runner)
+    except (OSError, MemoryError) as error:
+        error.add_note(f"in pass {work.name}")
+        raise
     except NothingLeftError as error:
         raise UserError(
             error.what,
@@ -111,8 +117,9 @@ def make(work: Pass, run: Run, runner: LocalRunner | BeamRunner, reporter: Repor
             remedy=f"Read what was dropped with 'headrace inspect {run.root}', and change the recipe",
         ) from error
     run.require_own()
-    folder.finish(units, functools.partial(_keep_digests, run) if isinstance(work, Judge) else None)
+    # Before their unit files go with all that the pass keeps until it is finished.
     cost_files.fold(run.store, work.name, digest, units)
+    folder.finish(units, functools.partial(_keep_digests, run) if isinstance(work, Judge) else None)
     run.add(work.name, digest)
     skipped = f", {len(units) - len(pending)} finished before" if len(pending) < len(units) else ""
     reporter.end(
@@ -211,16 +218,20 @@ def _unfinished(root: str) -> UserError:
 
 @contextlib.contextmanager
 def locked(workspace: Workspace) -> Iterator[None]:
-    """Hold the folder for one driver or training at a time, where it is local.
+    """Hold the folder for one driver or training at a time.
 
     Raises:
         UserError: if another process works there.
     """
-    path = workspace.store.local_path(lock.LOCK_FILE)
-    if path is None:
-        yield
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with lock.locked(path, workspace.store.root):
-        workspace.store.clear_scratch()
-        yield
+    store = workspace.store
+    path = store.local_path(lock.LOCK_FILE)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with owned(store) if path is None else lock.locked(path, store.root):
+        store.clear_scratch()
+        try:
+            yield
+        finally:
+            # Not what workers of a driver that was killed may still be writing, which the next one clears.
+            with contextlib.suppress(OSError):
+                store.clear_scratch()

@@ -203,6 +203,10 @@ def load_recipe(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> 
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"the recipe is not TOML: {error}", place=os.fspath(path)) from error
+    except RecursionError:
+        raise UserError(
+            "the recipe's values are nested too deeply to be read", place=os.fspath(path), remedy="Write them flat"
+        ) from None
     return _overridden(table, overrides, os.fspath(path))
 
 
@@ -289,6 +293,8 @@ def _override(table: dict[str, Any], override: str) -> None:
         value: Any = tomllib.loads(f"value = {raw}")["value"]
     except tomllib.TOMLDecodeError:
         value = raw
+    except RecursionError:
+        raise UserError(f"the value of {key.strip()} is nested too deeply to be read", place="KEY=VALUE") from None
     *path, last = _by_position(table, key.strip().split("."))
     target: Any = table
     for part in path:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from shards.files import naming
 from shards.store import FileEntry, Store
 
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -31,11 +32,12 @@ class TableFile:
     def write(self, batch: pa.RecordBatch) -> None:
         """Append a batch; all must have one schema."""
         batch = batch.replace_schema_metadata(None)
-        if self._writer is None:
-            # An own file: closing a writer leaves a file that it opened by name unflushed.
-            self._file = pa.OSFile(str(self._path), "wb")
-            self._writer = pa.ipc.new_file(self._file, batch.schema, options=_COMPRESSED)
-        self._writer.write_batch(batch)
+        with naming(self._path):
+            if self._writer is None:
+                # An own file: closing a writer leaves a file that it opened by name unflushed.
+                self._file = pa.OSFile(str(self._path), "wb")
+                self._writer = pa.ipc.new_file(self._file, batch.schema, options=_COMPRESSED)
+            self._writer.write_batch(batch)
         self.rows += batch.num_rows
 
     def publish(self, store: Store, folder: str, stem: str) -> FileEntry:
@@ -48,8 +50,9 @@ class TableFile:
     def close(self) -> None:
         """Close the file; once is enough."""
         if self._writer is not None and not self._file.closed:
-            self._writer.close()
-            self._file.close()
+            with naming(self._path):
+                self._writer.close()
+                self._file.close()
 
 
 def publish_table(store: Store, table: pa.Table, folder: str, stem: str) -> FileEntry:

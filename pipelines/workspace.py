@@ -20,6 +20,7 @@ from pipelines.recipe import Recipe, StageUse
 from shards.errors import UserError
 from shards.lock import LOCK_FILE
 from shards.manifest import Marker, PassFolder
+from shards.owner import MARK
 from shards.sealed import read_sealed, write_sealed
 from shards.store import SCRATCH, FileEntry, Store
 
@@ -53,7 +54,9 @@ class Workspace:
         if (local := store.local_path(".")) is not None and local.exists() and not local.is_dir():
             raise UserError("the output folder is a file", place=root, remedy="Name a folder, or a new name")
         # What a driver leaves that ended before it saved its recipe is no reason to refuse the next one.
-        if not store.exists(RECIPE_FILE) and any(not name.startswith((LOCK_FILE, SCRATCH)) for name in store.list(".")):
+        if not store.exists(RECIPE_FILE) and any(
+            not name.startswith((LOCK_FILE, SCRATCH, MARK)) for name in store.list(".")
+        ):
             raise UserError(
                 "the output folder holds files that do not belong to a run",
                 place=root,

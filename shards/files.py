@@ -5,10 +5,15 @@ Local folders, S3, GCS and Azure come with pyarrow; any other scheme goes throug
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
+import io
 import os
 import shutil
 import tempfile
+import threading
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Final, cast
 
@@ -19,7 +24,42 @@ from shards.errors import IncompleteError, UserError
 
 _READ_BYTES: Final = 1 << 20
 _FRAGMENT: Final = "#sha256="
+# Of errors that a handler raises without a number.
+_NUMBERS: Final = {
+    FileNotFoundError: errno.ENOENT,
+    PermissionError: errno.EACCES,
+    FileExistsError: errno.EEXIST,
+    IsADirectoryError: errno.EISDIR,
+    NotADirectoryError: errno.ENOTDIR,
+    TimeoutError: errno.ETIMEDOUT,
+}
+_PARTIAL: Final = ".partial"
 _checked: set[tuple[str, str]] = set()
+
+SMALL_BYTES: Final = 1 << 20
+"""A file elsewhere of this size at most is fetched by one request, however it is then read."""
+
+
+@contextlib.contextmanager
+def naming(place: str | os.PathLike[str]) -> Iterator[None]:
+    """Let an error of the system in the body say which file it is of, where it does not say so itself.
+
+    Arrow, and Python where it writes, name none: "No space left on device" alone does not say on which.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise named(error, place) from error
+
+
+def named(error: OSError, place: str | os.PathLike[str]) -> OSError:
+    """Return an error of the system that names its file."""
+    number = error.errno or _NUMBERS.get(type(error), errno.EIO)
+    # Of a disk, the system's own words; of a server, what it said.
+    what = os.strerror(number) if "://" not in os.fspath(place) else (error.strerror or str(error))
+    return OSError(number, what, os.fspath(place))
 
 
 def file_system(uri: str) -> tuple[pafs.FileSystem, str]:
@@ -32,7 +72,8 @@ def file_system(uri: str) -> tuple[pafs.FileSystem, str]:
     if not separator:
         return pafs.LocalFileSystem(), os.path.abspath(uri)
     try:
-        return cast(tuple[pafs.FileSystem, str], pafs.FileSystem.from_uri(uri))
+        fs, path = pafs.FileSystem.from_uri(uri)
+        return _patient(fs), cast(str, path)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         pass
     try:
@@ -47,6 +88,14 @@ def file_system(uri: str) -> tuple[pafs.FileSystem, str]:
         ) from error
 
 
+def _patient(fs: pafs.FileSystem) -> pafs.FileSystem:
+    """Return a file system that sends a file of a few MB by one request, where it can: S3 takes three by default."""
+    if not isinstance(fs, pafs.S3FileSystem):
+        return fs
+    rebuild, (settings,) = fs.__reduce__()
+    return rebuild({**settings, "allow_delayed_open": True})
+
+
 def open_input(uri: str) -> BinaryIO:
     """Open a source for reading in sequence, as bytes. The caller closes it.
 
@@ -54,8 +103,13 @@ def open_input(uri: str) -> BinaryIO:
         OSError: if it is missing or cannot be read.
     """
     fs, path = file_system(uri)
-    # Uncompressed always: readers look at the bytes themselves, a name's ending may lie.
-    return cast(BinaryIO, fs.open_input_file(path))
+    with naming(uri):
+        # Uncompressed always: readers look at the bytes themselves, a name's ending may lie.
+        file = fs.open_input_file(path)
+        if isinstance(fs, pafs.LocalFileSystem) or file.size() > SMALL_BYTES:
+            return cast(BinaryIO, file)
+        with file:
+            return io.BytesIO(file.read())
 
 
 def fetch(uri: str) -> Path:
@@ -97,9 +151,16 @@ def cached_copy(uri: str, sha256: str) -> Path:
     raise IncompleteError(f"{uri} is not what was written", remedy="Run the recipe again")
 
 
+def own_temporary_folder() -> Path:
+    """Return this user's folder on the machine's own disk, for copies of remote files and for scratch. It may be
+    missing.
+    """
+    return Path(tempfile.gettempdir()) / f"headrace-{os.getuid()}"
+
+
 def cache_folder() -> Path:
-    """Return this user's folder, on this machine, of files that can be fetched or made again."""
-    folder = Path(tempfile.gettempdir()) / f"headrace-{os.getuid()}"
+    """Return ``own_temporary_folder()``, for files that can be fetched or made again, after making it."""
+    folder = own_temporary_folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
 
@@ -108,10 +169,34 @@ def _cached(uri: str, key: str) -> Path:
     copy = cache_folder() / f"{key}{PurePosixPath(uri).suffix}"
     if copy.is_file():
         return copy
-    with tempfile.NamedTemporaryFile(dir=copy.parent, delete=False) as out, open_input(uri) as file:
-        shutil.copyfileobj(file, out, _READ_BYTES)
-    os.replace(out.name, copy)
+    _remove_partial(copy.parent)
+    part = copy.parent / f"{key}.{os.getpid()}-{threading.get_ident()}{_PARTIAL}"
+    try:
+        with naming(part), part.open("wb") as out, open_input(uri) as file:
+            shutil.copyfileobj(file, out, _READ_BYTES)
+        os.replace(part, copy)
+    finally:
+        part.unlink(missing_ok=True)
     return copy
+
+
+def _remove_partial(folder: Path) -> None:
+    """Remove copies that a process began which is no more."""
+    for part in folder.glob(f"*{_PARTIAL}"):
+        pid = part.name.removesuffix(_PARTIAL).rpartition(".")[2].partition("-")[0]
+        if not (pid.isdecimal() and is_running(int(pid))):
+            part.unlink(missing_ok=True)
+
+
+def is_running(pid: int) -> bool:
+    """Return whether there is a process of this number on this machine."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def hash_file(path: Path) -> tuple[str, int]:

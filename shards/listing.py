@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from shards.catalog import ShardEntry, Subset, SubsetShards
 from shards.errors import IncompleteError
+from shards.files import naming
 from shards.length_index import LengthIndexWriter
 from shards.token_files import damaged, safe_path
 
@@ -72,14 +73,14 @@ def write_index(
     """
     listing, lengths = folder / f"{domain}.{subset}.arrow", folder / f"{domain}.{subset}.lengths"
     rows = []
-    with LengthIndexWriter(lengths, domain, subset) as index:
+    with naming(lengths), LengthIndexWriter(lengths, domain, subset) as index:
         for entry in entries:
             found = lengths_of(entry)
             if len(found) != entry.rows or int(found.sum(dtype=np.int64)) != entry.token_count:
                 raise ValueError(f"the lengths of {entry.documents} are not those of {entry.tokens}")
             index.add(found)
             rows.append(entry.model_dump())
-    with pa.OSFile(str(listing), "wb") as sink, pa.ipc.new_file(sink, LISTING) as writer:
+    with naming(listing), pa.OSFile(str(listing), "wb") as sink, pa.ipc.new_file(sink, LISTING) as writer:
         writer.write_batch(pa.RecordBatch.from_pylist(rows, schema=LISTING))
     return IndexPaths(listing, lengths, len(rows), index.documents, index.tokens)
 

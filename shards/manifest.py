@@ -21,7 +21,7 @@ import pyarrow as pa
 from shards.errors import IncompleteError
 from shards.marker import Marker, from_bytes, markers_in, small_table, to_bytes
 from shards.sealed import canonical, digest_of, read_sealed, write_sealed
-from shards.store import FileEntry, Store
+from shards.store import UNFINISHED, FileEntry, Store
 
 __all__ = ["Manifest", "Marker", "PassFolder", "Survey", "digest_of"]
 
@@ -147,11 +147,11 @@ class PassFolder:
     def commit(self, marker: Marker) -> None:
         """Write a unit's marker, after all its files are published."""
         data, stem = to_bytes(marker.to_table()), f"{marker.unit}{_SEPARATOR}{self._tag}"
-        self.store.publish_bytes(data, f"{self.name}/markers", stem, ".arrow", 1)
+        self.store.publish_bytes(data, _markers_of(self.name), stem, ".arrow", 1)
 
     def marked(self) -> set[str]:
         """Return the units that have a marker, whatever it holds: by one listing, for progress."""
-        return {unit for path in self.store.list(f"{self.name}/markers") if (unit := self._unit_of(path))}
+        return {unit for path in self.store.list(_markers_of(self.name)) if (unit := self._unit_of(path))}
 
     def _unit_of(self, path: str) -> str | None:
         unit, _, tag = PurePosixPath(path).stem.rpartition("-")[0].rpartition(_SEPARATOR)
@@ -163,8 +163,8 @@ class PassFolder:
         index = self._index()
         rows: dict[str, tuple[pa.Table, int]] = {}
         tables: dict[str, pa.Table] = {}
-        for folder in ("manifest", "markers"):
-            for path in [path for path in sizes if path.startswith(f"{self.name}/{folder}/") and self._unit_of(path)]:
+        for folder in (f"{self.name}/manifest", _markers_of(self.name)):
+            for path in [path for path in sizes if path.startswith(f"{folder}/") and self._unit_of(path)]:
                 if (table := self._read(path)) is None:
                     del sizes[path]
                 else:
@@ -178,7 +178,7 @@ class PassFolder:
 
     def _sizes(self) -> dict[str, int]:
         sizes = self.store.sizes(self.name)
-        for folder in self._also:
+        for folder in (*self._also, _markers_of(self.name)):
             sizes |= self.store.sizes(folder)
         return sizes
 
@@ -246,8 +246,7 @@ class PassFolder:
         }
         write_sealed(self.store, self.index_path, index)
         written = {self.index_path, *(path for part in parts for path in (part.path, _copy_of(part.path)))}
-        for folder in ("markers", "work"):
-            self.store.delete_folder(f"{self.name}/{folder}")
+        self.store.delete_folder(f"{UNFINISHED}/{self.name}")
         self._sweep(rows, units, written, frozenset(self._sizes()))
 
     def sweep(self, survey: Survey, units: Sequence[str]) -> None:
@@ -298,9 +297,13 @@ class PassFolder:
         return Manifest(self.store, self.name, parts)
 
 
+def _markers_of(name: str) -> str:
+    return f"{UNFINISHED}/{name}/markers"
+
+
 def unfolded_markers(store: Store, name: str) -> Iterator[pa.Table]:
     """Yield the markers of a pass that was not finished, of whatever digest, each a table of one row."""
-    for path in store.list(f"{name}/markers"):
+    for path in store.list(_markers_of(name)):
         # One that is damaged is of no unit; its unit is made again.
         with contextlib.suppress(IncompleteError):
             yield from_bytes(store.read_named(path))

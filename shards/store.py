@@ -10,8 +10,9 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, cast
@@ -20,10 +21,16 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from shards.errors import IncompleteError, UserError
-from shards.files import cached_copy, file_system, hash_file, with_hash
+from shards.files import SMALL_BYTES, cached_copy, file_system, hash_file, naming, own_temporary_folder, with_hash
 
 SCRATCH: Final = ".scratch"
 """Folder for files not published yet; whatever a killed run leaves there is not part of any output."""
+
+UNFINISHED: Final = "unfinished"
+"""Folder for what a pass keeps until it is finished, ``unfinished/{pass}/{kind}``: then it goes by one deletion.
+
+File by file, an object store takes three requests for each, and is left with an empty object in place of the folder.
+"""
 
 _HASH_CHARS: Final = 16
 _checked: set[tuple[str, str, str]] = set()
@@ -95,12 +102,49 @@ class Store:
 
     def exists(self, path: str) -> bool:
         """Return whether a file is there."""
-        return bool(self._fs.get_file_info(self._full(path)).type == pafs.FileType.File)
+        with naming(self.uri(path)):
+            return bool(self._fs.get_file_info(self._full(path)).type == pafs.FileType.File)
 
     def size(self, path: str) -> int | None:
         """Return the size in bytes, None where there is no such file."""
-        info = self._fs.get_file_info(self._full(path))
+        with naming(self.uri(path)):
+            info = self._fs.get_file_info(self._full(path))
         return cast(int, info.size) if info.type == pafs.FileType.File else None
+
+    def files_in_root(self) -> dict[str, int | None]:
+        """Return the files directly in the folder, with the time when each was written by the store's clock, in ns.
+
+        Without a time where the store gives none.
+        """
+        selector = pafs.FileSelector(self._base, allow_not_found=True)
+        with naming(self.root):
+            listed = self._fs.get_file_info(selector)
+        return {PurePosixPath(i.path).name: self._written_ns(i) for i in listed if i.type == pafs.FileType.File}
+
+    def _written_ns(self, info: pafs.FileInfo) -> int | None:
+        handler = getattr(self._fs, "handler", None)
+        if info.mtime_ns is None and isinstance(handler, pafs.FSSpecHandler):
+            # Each handler has a name of its own for the time, but this.
+            with contextlib.suppress(NotImplementedError, FileNotFoundError):
+                return int(1e9 * handler.fs.modified(info.path).timestamp())
+        return cast("int | None", info.mtime_ns)
+
+    def create(self, path: str, data: bytes) -> bool | None:
+        """Write a small file on the condition that there is none, and return whether it was written.
+
+        None, with nothing written, where the client of this store knows no such condition: Arrow's own know none.
+        """
+        handler = getattr(self._fs, "handler", None)
+        if not isinstance(handler, pafs.FSSpecHandler):
+            return None
+        with naming(self.uri(path)):
+            try:
+                handler.fs.pipe_file(self._full(path), data, mode="create")
+            except FileExistsError:
+                return False
+            except (NotImplementedError, TypeError, ValueError):
+                return None
+        return True
 
     def list(self, folder: str) -> list[str]:
         """Return the relative paths of all files below ``folder``, "." for all, sorted; none if it is missing."""
@@ -110,7 +154,9 @@ class Store:
         """Return the size in bytes of every file below ``folder``, by relative path, sorted: in one listing."""
         where = self._full(folder.rstrip("/")) if PurePosixPath(folder).parts else self._base
         selector = pafs.FileSelector(where, allow_not_found=True, recursive=True)
-        found = (info for info in self._fs.get_file_info(selector) if info.type == pafs.FileType.File)
+        with naming(where if self.is_local else f"{self.root.rstrip('/')}/{folder}"):
+            listed = self._fs.get_file_info(selector)
+        found = (info for info in listed if info.type == pafs.FileType.File)
         # Some fsspec handlers give paths with a leading slash, however they were asked.
         base = self._base.strip("/")
         return dict(sorted((str(PurePosixPath(i.path.strip("/")).relative_to(base)), cast(int, i.size)) for i in found))
@@ -123,11 +169,19 @@ class Store:
         """
         full = self._full(path)
         try:
-            return pa.memory_map(full) if self.is_local else self._fs.open_input_file(full)
+            with naming(self.uri(path)):
+                return pa.memory_map(full) if self.is_local else self._opened(full)
         except FileNotFoundError as error:
             raise IncompleteError(
                 f"{path} is missing", place=self.root, remedy="Run the recipe again; finished work is kept"
             ) from error
+
+    def _opened(self, full: str) -> pa.NativeFile:
+        file = self._fs.open_input_file(full)
+        if file.size() > SMALL_BYTES:
+            return file
+        with file:
+            return pa.BufferReader(file.read_buffer())
 
     def open_checked(self, entry: FileEntry) -> pa.NativeFile:
         """Open a published file whose content is compared with its entry, the first time that this process opens it.
@@ -138,10 +192,13 @@ class Store:
         file = self.open(entry.path)
         key = (self.root, entry.path, entry.sha256)
         if key not in _checked:
-            # Read twice before it is called damaged: what came over a network may have been cut short.
-            if all(_hash_of(file) != entry.sha256 for _ in range(2)):
+            if _hash_of(file) != entry.sha256:
                 file.close()
-                raise self.damaged(entry.path)
+                # Fetched twice before it is called damaged: what came over a network may have been cut short.
+                file = self.open(entry.path)
+                if _hash_of(file) != entry.sha256:
+                    file.close()
+                    raise self.damaged(entry.path)
             _checked.add(key)
             file.seek(0)
         return file
@@ -182,8 +239,18 @@ class Store:
 
     def read_bytes(self, path: str) -> bytes:
         """Return a whole small file."""
-        with self.open(path) as file:
+        with self.open(path) as file, naming(self.uri(path)):
             return cast(bytes, file.read())
+
+    def fetch(self, path: str, target: Path) -> None:
+        """Copy a file to a local path, whose folder is made.
+
+        Raises:
+            IncompleteError: if it is missing.
+        """
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with self.open(path) as file, naming(target), target.open("wb") as out:
+            shutil.copyfileobj(file, out, _READ_BYTES)
 
     def read_json(self, path: str) -> Any:
         """Return a JSON file's value.
@@ -194,7 +261,7 @@ class Store:
         data = self.read_bytes(path)
         try:
             return json.loads(data)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise IncompleteError(
                 f"{path} is not JSON: {error}", place=self.root, remedy="Run the recipe again; finished work is kept"
             ) from error
@@ -202,18 +269,29 @@ class Store:
     def write_bytes(self, path: str, data: bytes) -> None:
         """Write a small file whole: temporary name, fsync and rename locally, one PUT elsewhere."""
         full = self._full(path)
-        if not self.is_local:
+        with naming(self.uri(path)):
+            if not self.is_local:
+                self._put(full, lambda: self._send(full, data))
+                return
+            with self.scratch() as folder:
+                temporary = folder / "file"
+                with temporary.open("wb") as out:
+                    out.write(data)
+                    out.flush()
+                    os.fsync(out.fileno())
+                _replace(temporary, Path(full))
+
+    def _send(self, full: str, data: bytes) -> None:
+        with self._fs.open_output_stream(full) as out:
+            out.write(data)
+
+    def _put(self, full: str, put: Callable[[], None]) -> None:
+        """Put a file elsewhere. Folders are made only where they are found to be missing: object stores have none."""
+        try:
+            put()
+        except FileNotFoundError:
             self._fs.create_dir(str(PurePosixPath(full).parent), recursive=True)
-            with self._fs.open_output_stream(full) as out:
-                out.write(data)
-            return
-        with self.scratch() as folder:
-            temporary = folder / "file"
-            with temporary.open("wb") as out:
-                out.write(data)
-                out.flush()
-                os.fsync(out.fileno())
-            _replace(temporary, Path(full))
+            put()
 
     def write_json(self, path: str, value: Any) -> None:
         """Write a value as JSON, keys in the order given: the same value gives the same bytes."""
@@ -224,15 +302,18 @@ class Store:
         digest, size = hash_file(local)
         path = f"{folder}/{stem}-{digest[:_HASH_CHARS]}{local.suffix}"
         full = self._full(path)
-        if self.is_local:
-            with local.open("rb+") as file:
-                os.fsync(file.fileno())
-            _replace(local, Path(full))
-        else:
-            self._fs.create_dir(str(PurePosixPath(full).parent), recursive=True)
-            pafs.copy_files(str(local), full, source_filesystem=pafs.LocalFileSystem(), destination_filesystem=self._fs)
-            local.unlink()
+        with naming(self.uri(path)):
+            if self.is_local:
+                with local.open("rb+") as file:
+                    os.fsync(file.fileno())
+                _replace(local, Path(full))
+            else:
+                self._put(full, lambda: self._copy(local, full))
+                local.unlink()
         return FileEntry(path, digest, size, rows)
+
+    def _copy(self, local: Path, full: str) -> None:
+        pafs.copy_files(str(local), full, source_filesystem=pafs.LocalFileSystem(), destination_filesystem=self._fs)
 
     def local_copy(self, entry: FileEntry) -> Path:
         """Return a local path with a published file's content: the file itself, or a copy named by its hash.
@@ -250,28 +331,38 @@ class Store:
 
     def delete(self, path: str) -> None:
         """Delete a file."""
-        self._fs.delete_file(self._full(path))
+        with naming(self.uri(path)):
+            self._fs.delete_file(self._full(path))
 
     def delete_folder(self, folder: str) -> None:
         """Delete a folder and all that is in it, if it is there."""
         full = self._full(folder)
-        if self._fs.get_file_info(full).type == pafs.FileType.Directory:
-            self._fs.delete_dir(full)
+        with naming(self.uri(folder)):
+            if self._fs.get_file_info(full).type == pafs.FileType.Directory:
+                self._fs.delete_dir(full)
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
         """Yield a fresh local folder, on the store's own disk where it is local, and remove it afterwards."""
-        parent = None
-        if self.is_local:
-            parent = Path(self._base) / SCRATCH
-            parent.mkdir(parents=True, exist_ok=True)
+        parent = self._scratch_folder()
+        with naming(parent):
+            parent.mkdir(mode=0o777 if self.is_local else 0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=parent, prefix="w-", ignore_cleanup_errors=True) as folder:
             yield Path(folder)
 
+    def _scratch_folder(self) -> Path:
+        if self.is_local:
+            return Path(self._base) / SCRATCH
+        return own_temporary_folder() / f"scratch-{hashlib.sha256(self.root.encode()).hexdigest()[:_HASH_CHARS]}"
+
     def clear_scratch(self) -> None:
-        """Remove what killed attempts left behind. Only for the one driver of a run, before it starts workers."""
-        if self.is_local and (folder := Path(self._base) / SCRATCH).is_dir():
-            self._fs.delete_dir(str(folder))
+        """Remove what killed attempts left behind on this machine. Only for the one driver of a run, without workers.
+
+        Raises:
+            OSError: if that cannot be.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self._scratch_folder())
 
 
 def _hash_of(file: pa.NativeFile) -> str:

@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from shards.files import naming
+
 FORMAT_KEY: Final = "headrace.format"
 TOKENS_FORMAT: Final = "tokens-v2"
 DOCUMENTS_FORMAT: Final = "documents-v2"
@@ -204,5 +206,5 @@ def _companion(documents: pa.RecordBatch, lengths: npt.NDArray[np.int64]) -> pa.
 
 
 def _write(path: Path, batch: pa.RecordBatch) -> None:
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
+    with naming(path), pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)

@@ -186,7 +186,12 @@ def _described(error: BaseException) -> dict[str, Any]:
         kind = "incomplete" if isinstance(error, IncompleteError) else "user"
         return {"kind": kind, "what": error.what, "place": error.place, "remedy": error.remedy}
     if isinstance(error, OSError):
-        return {"kind": "os", "errno": error.errno, "what": error.strerror or str(error), "file": str(error.filename)}
+        return {
+            "kind": "os",
+            "errno": error.errno,
+            "what": error.strerror or str(error),
+            "file": error.filename and str(error.filename),
+        }
     return {"kind": "other", "what": Failure.of(error).detail}
 
 
@@ -195,7 +200,9 @@ def _error(said: dict[str, Any]) -> Exception:
         kind = IncompleteError if said["kind"] == "incomplete" else UserError
         return kind(said["what"], place=said["place"], remedy=said["remedy"])
     if said["kind"] == "os":
-        return OSError(said["what"]) if said["errno"] is None else OSError(said["errno"], said["what"], said["file"])
+        if said["errno"] is None:
+            return OSError(said["what"])
+        return OSError(said["errno"], said["what"], *([said["file"]] if said["file"] else []))
     return CallError(said["what"])
 
 

@@ -18,7 +18,7 @@ from pipelines.beam import meter
 from pipelines.cost_files import Cost
 from shards.errors import UserError
 
-_noted: list[Exception] = []
+_noted: list[BaseException] = []
 _END = object()
 
 
@@ -65,7 +65,7 @@ class Step(beam.DoFn):
                     account.of(stage).add(made)
                     cost.add(made)
                 yield account.hand_on(output)
-        except (UserError, OSError) as error:
+        except (UserError, OSError, MemoryError, KeyboardInterrupt) as error:
             _noted.append(error)
             raise
         counters.add(cost, window.cpu_ns)
@@ -98,7 +98,7 @@ class _Counters:
         self._bytes.inc(cost.bytes)
 
 
-def take_noted() -> Exception | None:
+def take_noted() -> BaseException | None:
     """Return the first error noted in this process since the last call, None if there was none."""
     found = _noted[0] if _noted else None
     _noted.clear()

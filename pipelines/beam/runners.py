@@ -6,9 +6,12 @@ local parallel modes lose elements silently (two threads flush one buffer withou
 
 from __future__ import annotations
 
+import _thread
 import contextlib
+import logging
 import multiprocessing
 import os
+import shutil
 import signal
 import threading
 import time
@@ -24,11 +27,12 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
-from pipelines.beam.attempts import run_until_done
+from pipelines.beam.attempts import Attempts, run_until_done
 from pipelines.beam.base import BeamPass, Builder, Inputs
 from pipelines.beam.dofn import take_noted
 from pipelines.beam.options import BeamOptions
 from pipelines.beam.work_list import units_of, write_parts
+from pipelines.failures import is_debugging, is_of_memory
 from pipelines.workspace import Job
 from shards.manifest import PassFolder
 
@@ -67,6 +71,15 @@ class LocalRunner:
     def __exit__(self, *_: object) -> None:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
+
+    def _end_workers(self) -> None:
+        """End all workers at once: whoever stops a run does not wait for what they have begun."""
+        pool, self._pool = self._pool, None
+        if pool is None:
+            return
+        for process in list((pool._processes or {}).values()):
+            process.kill()
+        pool.shutdown(cancel_futures=True)
 
     def run(self, work: BeamPass, job: Job, inputs: Inputs, units: Sequence[str], poll: Callable[[], None]) -> None:
         """Do the units, calling ``poll`` now and then; again those whose worker died, each call in a child process.
@@ -114,14 +127,17 @@ class LocalRunner:
                     future.result()
                 look()
         except BrokenProcessPool as error:
-            self._pool = None
+            self._end_workers()
             raise WorkerDiedError(
                 f"worker processes died in pass {pipelines[0].job.pass_name} (out of memory, or killed); finished work "
                 "is kept: run the same command again, with fewer --workers if memory was short"
             ) from error
-        finally:
-            for future in waiting:
-                future.cancel()
+        except BaseException:
+            self._end_workers()
+            # None of them ended by itself: no document is to be suspected.
+            with contextlib.suppress(OSError):
+                Attempts(pipelines[0].job.store, pipelines[0].job.pass_name).forget()
+            raise
 
 
 @contextlib.contextmanager
@@ -141,12 +157,21 @@ def _be_a_worker() -> None:
     # Ctrl-C reaches every process of the terminal: the driver speaks of it, workers end in silence.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     pa.set_cpu_count(1)
+    # Beam has threads that others wait for without end.
+    threading.excepthook = _end_of_a_thread
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True, name="headrace-parent").start()
     for name in ("OMP_NUM_THREADS", "RAYON_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ[name] = "1"
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     # A library's panic is one document's failure, and counted as such: where in the library is of no use to anyone.
     os.environ["RUST_BACKTRACE"] = "0"
+
+
+def _end_of_a_thread(failed: threading.ExceptHookArgs) -> None:
+    """End a worker in which a thread has failed: the driver then goes on without it."""
+    if is_debugging():
+        threading.__excepthook__(failed)
+    os._exit(1)
 
 
 def _end_with(parent: int) -> None:
@@ -181,16 +206,69 @@ class Pipeline:
         self.add(units_of(pipeline, self.job, self.parts))
 
     def run(self, options: Sequence[str] = ()) -> None:
-        """Run it in this process, in memory."""
+        """Run it in this process, in memory.
+
+        Raises:
+            UserError, OSError, MemoryError: as they were raised where the work is done.
+        """
         take_noted()
-        pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions(list(options)))
+        pipeline = _beam_pipeline(FnApiRunner(), options)
         self.build(pipeline)
-        try:
-            pipeline.run().wait_until_finish()
-        except Exception:
-            if (noted := take_noted()) is not None:
-                raise noted from None
-            raise
+        with _failing_threads():
+            try:
+                pipeline.run().wait_until_finish()
+            except Exception as error:
+                if (noted := take_noted() or _interrupt_in(error)) is not None:
+                    raise noted from None
+                if is_of_memory(error):
+                    raise MemoryError from error
+                raise
+
+
+def _interrupt_in(error: BaseException) -> KeyboardInterrupt | None:
+    """Return the interrupt that Beam made an error of, as it does with any; None if there is none."""
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, KeyboardInterrupt):
+        found = found.__cause__ or found.__context__
+    return found
+
+
+@contextlib.contextmanager
+def _failing_threads() -> Iterator[None]:
+    """Raise in the body what ends a thread meanwhile: Beam's other threads would wait for it without end."""
+    if threading.current_thread() is not threading.main_thread() or threading.excepthook is _end_of_a_thread:
+        yield
+        return
+    failures: list[BaseException] = []
+
+    def interrupt(failed: threading.ExceptHookArgs) -> None:
+        if failed.exc_value is not None:
+            failures.append(failed.exc_value)
+        _thread.interrupt_main()
+
+    before, threading.excepthook = threading.excepthook, interrupt
+    try:
+        yield
+    except KeyboardInterrupt:
+        if failures:
+            raise failures[0] from None
+        raise
+    finally:
+        threading.excepthook = before
+
+
+def _beam_pipeline(runner: Any, options: Sequence[str]) -> Any:
+    """Return an empty pipeline, without the folder that each one has for files of transforms in other languages."""
+    hush_beam()
+    pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(list(options)))
+    # A process that is killed would leave it.
+    shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)
+    return pipeline
+
+
+def hush_beam() -> None:
+    """Let Beam's log say nothing of what is told in a message: it has every error with a traceback, twice."""
+    logging.getLogger("apache_beam").setLevel(logging.WARNING if is_debugging() else logging.CRITICAL + 1)
 
 
 class BeamRunner:
@@ -211,8 +289,7 @@ class BeamRunner:
         Raises:
             RunnerError: if the runner reports anything but success.
         """
-        options = PipelineOptions([*self._options, f"--job_name=headrace-{work.name.replace('_', '-')}"])
-        pipeline = beam.Pipeline(options=options)
+        pipeline = _beam_pipeline(None, [*self._options, f"--job_name=headrace-{work.name.replace('_', '-')}"])
         Pipeline.of(work, job, inputs, units).build(pipeline)
         with _polling(poll):
             try:
@@ -238,7 +315,7 @@ class _Look:
         if started < self._next:
             return
         # Progress is no reason to stop work: a store that does not answer will be asked again.
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, MemoryError):
             self._poll()
         self._next = time.monotonic() + POLL_SHARE * (time.monotonic() - started)
 

@@ -15,7 +15,7 @@ import apache_beam as beam
 
 from pipelines.beam.dofn import Step
 from pipelines.workspace import Job
-from shards.store import FileEntry, Store
+from shards.store import UNFINISHED, FileEntry, Store
 
 PART_UNITS: Final = 1024
 PART_BYTES: Final = 1 << 20
@@ -72,7 +72,7 @@ class Unit:
 def write_parts(store: Store, name: str, units: Iterable[Unit]) -> list[str]:
     """Write the units that a pass is to do, and return the paths of the parts. ``PassFolder.finish`` deletes them."""
     return [
-        store.publish_bytes(b"".join(lines), f"{name}/work", f"{number:05d}", ".jsonl", len(lines)).path
+        store.publish_bytes(b"".join(lines), f"{UNFINISHED}/{name}/work", f"{number:05d}", ".jsonl", len(lines)).path
         for number, lines in enumerate(_parts(units))
     ]
 

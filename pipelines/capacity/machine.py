@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 from dataclasses import dataclass
 from typing import Final
@@ -14,6 +15,10 @@ from shards.memory import available_memory
 FREE_SHARE: Final = 0.95
 """Of the free disk; a disk filled to its last byte serves no one."""
 
+ADDRESS_BYTES: Final = 2_200_000_000
+"""Addresses that threads, and libraries for themselves, reserve beyond the memory that a process uses: measured 2.0 to
+2.2 GB in workers and driver. Below that they fail at any place, a C++ library by ending the process."""
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -21,6 +26,8 @@ class Machine:
 
     disk_bytes: int | None
     memory_bytes: int | None
+    address_bytes: int | None = None
+    """What the system lets one process have of addresses (``ulimit -v``), None without a limit."""
 
 
 def default_workers(needed_per_worker: int, memory_bytes: int | None, cpus: int) -> int:
@@ -50,6 +57,14 @@ def require_capacity(needed: Estimate, machine: Machine, out: str, *, already_by
             place=f"--out {out}",
             remedy="Free some, name a folder on another disk, or take a share of the documents with --sample",
         )
+    addresses = ADDRESS_BYTES + max(needed.worker_bytes, needed.driver_bytes)
+    if machine.address_bytes is not None and addresses > machine.address_bytes:
+        raise UserError(
+            f"a process needs about {shown_bytes(addresses)} of addresses, most of them without memory behind them, "
+            f"and is limited to {shown_bytes(machine.address_bytes)}",
+            place="ulimit -v",
+            remedy="Raise it ('ulimit -v unlimited'); to limit memory, use fewer workers or a control group",
+        )
     if machine.memory_bytes is None:
         return
     if needed.curation_bytes > machine.memory_bytes:
@@ -72,11 +87,16 @@ def measure(workspace: Workspace) -> Machine:
     """Measure what is free where the run will be, and on this machine."""
     path = workspace.store.local_path(".run")
     if path is None:
-        return Machine(None, available_memory())
+        return Machine(None, available_memory(), _address_limit())
     folder = path.parent
     while not folder.exists():
         folder = folder.parent
-    return Machine(shutil.disk_usage(folder).free, available_memory())
+    return Machine(shutil.disk_usage(folder).free, available_memory(), _address_limit())
+
+
+def _address_limit() -> int | None:
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
 
 
 def bytes_at(workspace: Workspace) -> int:

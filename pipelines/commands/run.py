@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pipelines.failures import DEBUG, ending_on_sigterm
 from shards.errors import UserError
 
 if TYPE_CHECKING:
@@ -56,6 +58,9 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON; progress goes to stderr.")] = False,
     train: Annotated[bool, typer.Option("--train/--no-train", help="Train if the recipe has \\[training].")] = True,
     ranks: Annotated[int | None, typer.Option(min=1, help="Processes to train on.")] = None,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show where in the code a failure was noticed, and what Beam logs.")
+    ] = False,
 ) -> None:
     """Curate what a recipe names, and train on it. Finished work is kept: the same command resumes.
 
@@ -63,6 +68,8 @@ def run(
     """
     from pipelines.inspection.terminal import make_console
 
+    if debug:
+        os.environ[DEBUG] = "1"
     request = Request(
         recipe=recipe,
         out=out,
@@ -216,7 +223,7 @@ def carry_out(prepared: Prepared, console: Console) -> Run:
     from pipelines.progress import PassProgress
 
     workspace = prepared.workspace
-    with driver.locked(workspace), prepared.runner as runner, PassProgress(console) as progress:
+    with ending_on_sigterm(), driver.locked(workspace), prepared.runner as runner, PassProgress(console) as progress:
         return driver.curate(workspace, prepared.plan, runner, progress)
 
 

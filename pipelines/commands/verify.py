@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 from typing import Annotated
 
@@ -23,15 +25,21 @@ def verify(
     from pipelines.inspection.terminal import clean, make_console
 
     run, _ = judged_run(folder)
-    # What is damaged is deleted, as by a run.
-    run.store.repairs = True
     console = make_console(stderr=True)
     sizes = [entry.size for _, _, entry in integrity.entries(run)]
     columns = (TextColumn("verifying"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with (
-        locked(run.workspace),
-        Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress,
-    ):
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(locked(run.workspace))
+            # What is damaged is deleted, as by a run.
+            run.store.repairs = True
+        except OSError as error:
+            if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
+                raise
+            # Nobody else can change it either.
+            console.print("note: the folder is read-only: damaged files are named, and not deleted", markup=False)
+        bars = Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
+        progress = stack.enter_context(bars)
         task = progress.add_task("", total=sum(sizes))
         found = integrity.verify(run, lambda size: progress.advance(task, size))
     if as_json:

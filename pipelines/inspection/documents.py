@@ -11,7 +11,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,12 +20,16 @@ import pyarrow.compute as pc
 
 from pipelines.inspection.verdicts import verdicts
 from pipelines.passes.characters import edit_columns
+from pipelines.passes.write import SHARDS
 from pipelines.run import Run
 from pipelines.tables import is_in, read_table
 from pipelines.view import documents, drop_files, edits_of, view_files
+from shards.catalog import CATALOG_NAME, INDEX_FOLDER, ShardCatalog
 from shards.errors import UserError
+from shards.files import hash_file
 from shards.reader import ShardSet
 from shards.schema import split_doc_id
+from shards.store import Store
 from stages.text.hashing import splitmix64
 
 
@@ -137,15 +140,29 @@ def traced(run: Run, place: str) -> tuple[dict[str, Any], Shown]:
         )
     if len(parts) == 1:
         return {}, document(run, int(place))
-    local = run.store.local_path("shards")
-    if local is None:
-        raise UserError("a token is traced where the shards are local", place=run.root, remedy="Copy the run's folder")
-    shards = ShardSet.open(Path(local))
+    row, token = int(parts[1]), int(parts[2]) if len(parts) == 3 else 0
     try:
-        found = shards.trace(parts[0], "train", int(parts[1]), int(parts[2]) if len(parts) == 3 else 0)
+        found = _trace(run.store, parts[0], row, token)
     except IndexError as error:
         raise UserError(str(error), place=run.root) from error
     return found, document(run, int(found["doc_id"]))
+
+
+def _trace(store: Store, domain: str, row: int, token: int) -> dict[str, Any]:
+    """Trace a token in the shards; of remote ones, fetch what is needed: the index, and the companion of one shard."""
+    if (local := store.local_path(SHARDS)) is not None:
+        return ShardSet.open(local).trace(domain, "train", row, token)
+    with store.scratch() as folder:
+        for path in (f"{SHARDS}/{CATALOG_NAME}", *store.list(f"{SHARDS}/{INDEX_FOLDER}")):
+            store.fetch(path, folder / path)
+        shards = ShardSet(folder / SHARDS, ShardCatalog.load(folder / SHARDS))
+        at = shards.locate(domain, "train", np.array([row], np.int64))
+        entry = shards.entries(domain)[int(at.shard[0])]
+        path = f"{SHARDS}/{entry.documents}"
+        store.fetch(path, folder / path)
+        if hash_file(folder / path)[0] != entry.documents_sha256:
+            raise store.damaged(path)
+        return shards.trace(domain, "train", row, token)
 
 
 def _pairs(gone: pa.Table) -> list[tuple[str, str]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal
@@ -141,4 +143,7 @@ def _load(path: str) -> Any:
     try:
         return kenlm.Model(str(_local(path)), config)
     except (OSError, RuntimeError, UnicodeDecodeError) as error:
+        if os.strerror(errno.ENOMEM) in str(error):
+            # Of the machine, and neither of the model nor of a document.
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM), path) from None
         raise _unreadable(path, str(error).strip()) from None

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shards.errors import UserError
+from shards.files import naming
 from stages.lm.arpa import NgramTable, write_arpa
 from stages.lm.counts import BOS, NgramCounts, count_ngrams
 
@@ -77,7 +78,7 @@ class NgramModel:
             return
         path = os.fspath(target)
         partial = f"{path}.partial"
-        with open(partial, "wb") as file:
+        with naming(partial), open(partial, "wb") as file:
             write_arpa(file, self.words, self.tables)
             file.flush()
             os.fsync(file.fileno())

@@ -10,13 +10,14 @@ import zstandard
 
 from stages.readers.guard import Failed, attempt
 
+_gzip: Any
 try:
     # The same bytes and the same errors, at the same bytes of input, in half of the time.
     from zlib_ng import zlib_ng as _gzip
 except ImportError:
     _gzip = zlib
 
-DECODING_ERRORS: Final = (zlib.error, _gzip.error, zstandard.ZstdError)
+DECODING_ERRORS: Final[tuple[type[Exception], ...]] = (zlib.error, _gzip.error, zstandard.ZstdError)
 """What decoders raise at damaged data."""
 
 GZIP_MAGIC: Final = b"\x1f\x8b\x08"

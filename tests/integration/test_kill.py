@@ -56,7 +56,7 @@ def test_workers_end_with_a_killed_driver_and_a_restart_gives_the_same_bytes(
     command = [*COMMAND, "run", str(demo_recipe_file), "--out", str(out), "--workers", "2", "--no-train"]
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
     driver = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    markers = out / "judge" / "markers"
+    markers = out / "unfinished" / "judge" / "markers"
     _wait_for(lambda: markers.is_dir() and any(markers.iterdir()), "the first finished split")
     workers = _children(driver.pid)
     assert len(workers) >= 2

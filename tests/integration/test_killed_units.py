@@ -34,4 +34,4 @@ def test_units_whose_documents_kill_are_done_by_the_same_run(tmp_path: Path) -> 
             "killed_process" if text in DEATHS else REASONS.get(text) for text in texts
         ]
         assert [row["detail"] for row in rows if row["text"] in DEATHS] == [DEATHS[t] for t in texts if t in DEATHS]
-    assert run.store.list(f"{work.name}/attempts") == []
+    assert run.store.list(f"unfinished/{work.name}") == []

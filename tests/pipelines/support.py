@@ -18,7 +18,7 @@ from pipelines.run import Run
 from shards.finished import DIGESTS_FILE
 from shards.manifest import PassFolder
 from shards.marker import COLUMNS, Marker, markers_in, small_table
-from shards.store import Store
+from shards.store import UNFINISHED, Store
 
 VARYING = {"timings.json", "costs", ".lock", "seen.arrow"}
 """Files and folders that tell how a run went, and so are other with every run."""
@@ -75,7 +75,7 @@ def unfold(root: Path, name: str, digest: str) -> list[Path]:
         folder.commit(Marker(marker.unit, marker.files, marker.statistics, tables))
     shutil.rmtree(root / name / "manifest")
     (root / folder.index_path).unlink()
-    return sorted((root / name / "markers").iterdir())
+    return sorted((root / UNFINISHED / name / "markers").iterdir())
 
 
 def forget(root: Path, name: str) -> None:

@@ -98,7 +98,12 @@ def test_a_long_value_is_shown_cut() -> None:
 
 @pytest.mark.parametrize(
     ("content", "what"),
-    [(b"sources = [", "not TOML"), (b"\xff\xfe", "not UTF-8"), (b"a = 1\na = 2\n", "not TOML")],
+    [
+        (b"sources = [", "not TOML"),
+        (b"\xff\xfe", "not UTF-8"),
+        (b"a = 1\na = 2\n", "not TOML"),
+        (b"x = " + b"[" * 100_000, "nested too deeply"),
+    ],
 )
 def test_a_file_that_is_no_recipe_is_a_clear_error(tmp_path: Path, content: bytes, what: str) -> None:
     path = tmp_path / "recipe.toml"
@@ -189,3 +194,10 @@ def test_any_override_is_taken_or_a_users_error(override: str) -> None:
     except UserError:
         return
     assert "=" in override
+
+
+def test_a_value_nested_without_end_is_refused_on_the_command_line(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text('[[sources]]\nglob = "*"\n')
+    with pytest.raises(UserError, match="the value of seed is nested too deeply"):
+        load_recipe(path, ["seed=" + "[" * 100_000])

@@ -369,3 +369,55 @@ def test_file_uris_are_local(tmp_path: Path) -> None:
     store = Store(f"file://{tmp_path}")
     store.write_bytes("a", b"x")
     assert (tmp_path / "a").read_bytes() == b"x"
+
+
+def test_a_file_is_created_only_where_there_is_none_if_the_client_can(store: Store) -> None:
+    created = store.create("a/mark", b"first")
+    if store.is_local:
+        assert created is None
+        assert not store.exists("a/mark")
+        return
+    assert created is True
+    assert store.create("a/mark", b"second") is False
+    assert store.read_bytes("a/mark") == b"first"
+
+
+def test_files_directly_in_the_folder_are_listed_with_their_times(store: Store) -> None:
+    assert store.files_in_root() == {}
+    store.write_bytes("a", b"x")
+    store.write_bytes("below/b", b"x")
+    (name,) = found = store.files_in_root()
+    assert name == "a"
+    assert found[name] is None or found[name] > 0
+
+
+def test_a_file_is_fetched(store: Store, tmp_path: Path) -> None:
+    store.write_bytes("a", b"x" * 3_000_000)
+    store.fetch("a", tmp_path / "new" / "copy")
+    assert (tmp_path / "new" / "copy").read_bytes() == b"x" * 3_000_000
+    with pytest.raises(IncompleteError, match="b is missing"):
+        store.fetch("b", tmp_path / "other")
+
+
+def test_an_error_of_the_system_names_its_file(local: Store) -> None:
+    local.write_bytes("a/file", b"x")
+    with pytest.raises(FileExistsError) as caught:
+        local.write_bytes("a/file/below", b"x")
+    assert caught.value.filename.startswith(local.root)
+    with pytest.raises(FileNotFoundError) as caught:
+        local.delete("none")
+    assert caught.value.filename == f"{local.root}/none"
+
+
+def test_scratch_of_a_remote_store_is_cleared_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    remote, other = (Store(f"memory://headrace-{uuid.uuid4().hex}/run") for _ in range(2))
+    kept = other.scratch()
+    kept.__enter__()
+    with remote.scratch() as folder:
+        (folder / "half").write_bytes(b"x")
+        remote.clear_scratch()
+        assert not folder.exists()
+    remote.clear_scratch()
+    assert len([path for path in tmp_path.rglob("w-*") if path.is_dir()]) == 1
+    kept.__exit__(None, None, None)

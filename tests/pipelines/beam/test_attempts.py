@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,9 +22,9 @@ class Counted(Store):
         super().__init__(root)
         self.calls: list[str] = []
 
-    def exists(self, path: str) -> bool:
-        self.calls.append("exists")
-        return super().exists(path)
+    def open(self, path: str) -> pa.NativeFile:
+        self.calls.append("open")
+        return super().open(path)
 
     def write_bytes(self, path: str, data: bytes) -> None:
         self.calls.append("write_bytes")
@@ -37,7 +39,7 @@ def test_a_unit_that_did_not_end_is_isolated_the_next_time(tmp_path: Path) -> No
     store = Counted(tmp_path)
     attempts = Attempts(store, "judge")
     assert not attempts.begin("00001-ab")
-    assert store.list(".") == ["judge/attempts/00001-ab"]
+    assert store.list(".") == ["unfinished/judge/attempts/00001-ab"]
     # The process is gone; another tries again, and a third after that.
     assert Attempts(Store(tmp_path), "judge").begin("00001-ab")
     assert Attempts(Store(tmp_path), "judge").begin("00001-ab")
@@ -45,8 +47,8 @@ def test_a_unit_that_did_not_end_is_isolated_the_next_time(tmp_path: Path) -> No
     assert not Attempts(Store(tmp_path), "write").begin("00001-ab")
     attempts.end("00001-ab")
     assert not attempts.begin("00001-ab")
-    # Two calls for a begin and one for an end.
-    assert store.calls == ["exists", "write_bytes", "delete", "exists", "write_bytes"]
+    # Two calls for a begin and one for an end by an error.
+    assert store.calls == ["open", "write_bytes", "delete", "open", "write_bytes"]
 
 
 def test_a_unit_that_another_attempt_has_ended_may_end_again(tmp_path: Path) -> None:
@@ -64,7 +66,7 @@ def test_an_error_ends_a_unit_and_so_does_a_reader_that_nobody_reads_on(tmp_path
     def reading() -> Iterator[str]:
         with attempts.during("a") as isolated:
             assert not isolated
-            assert store.list(".") == ["judge/attempts/a"]
+            assert store.list(".") == ["unfinished/judge/attempts/a"]
             yield "batch"
             raise ValueError("wrong")
 
@@ -76,15 +78,37 @@ def test_an_error_ends_a_unit_and_so_does_a_reader_that_nobody_reads_on(tmp_path
     del begun
     assert store.list(".") == []
     attempts.begin("b")
-    with attempts.during("b") as isolated:
+    with contextlib.suppress(KeyboardInterrupt), attempts.during("b") as isolated:
         assert isolated
+        raise KeyboardInterrupt
     assert store.list(".") == []
 
 
-def test_the_end_of_a_unit_ends_the_child_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_units_that_were_stopped_are_forgotten(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    attempts = Attempts(store, "judge")
+    attempts.begin("a")
+    attempts.forget()
+    attempts.forget()
+    assert not attempts.begin("a")
+
+
+def test_a_unit_that_commits_deletes_nothing(tmp_path: Path) -> None:
+    store = Counted(tmp_path)
+    with Attempts(store, "judge").during("a"):
+        pass
+    assert store.calls == ["open", "write_bytes"]
+
+
+@pytest.mark.parametrize("error", [None, ValueError])
+def test_the_end_of_a_unit_ends_the_child_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception] | None
+) -> None:
     closed: list[bool] = []
     monkeypatch.setattr(isolation, "close", lambda: closed.append(True))
-    Attempts(Store(tmp_path), "judge").end("a")
+    with contextlib.suppress(ValueError), Attempts(Store(tmp_path), "judge").during("a"):
+        if error is not None:
+            raise error
     assert closed == [True]
 
 

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import threading
 import time
 from collections.abc import Sequence
@@ -26,6 +29,10 @@ NOTHING = Inputs(cast(Run, None), ())
 WORKED: list[str] = []
 
 
+def _fail() -> None:
+    raise RuntimeError("can't start new thread")
+
+
 @dataclass(frozen=True)
 class Work(UnitPass):
     """Notes what it was given."""
@@ -36,6 +43,14 @@ class Work(UnitPass):
         return []
 
     def work(self, job: Job, unit: Unit) -> None:
+        if unit.name == "thread":
+            threading.Thread(target=_fail).start()
+            time.sleep(3)
+        if unit.name == "memory":
+            raise MemoryError
+        if unit.name == "key":
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(3)
         if unit.name == "wrong":
             raise UserError("the unit is wrong", place="here", remedy="Fix it")
         WORKED.append(unit.name)
@@ -122,7 +137,7 @@ def test_another_runner_takes_the_units_in_one_pipeline(job: Job, fails: bool) -
         else:
             runner.run(Work(), job, NOTHING, ["a", "b", "c"], lambda: None)
             assert sorted(WORKED) == ["a", "b", "c"]
-            assert len(Store(job.root).list("work/work")) == 1
+            assert len(Store(job.root).list("unfinished/work/work")) == 1
 
 
 def test_progress_is_polled_while_work_blocks_and_no_longer(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,3 +180,33 @@ def test_whose_runner_does_the_work() -> None:
 
 def test_beam_flushes_every_element_from_its_own_thread() -> None:
     assert worker_handlers.DATA_BUFFER_TIME_LIMIT_MS == 0
+
+
+@pytest.mark.parametrize(
+    ("unit", "error", "said"),
+    [("thread", RuntimeError, "can't start new thread"), ("memory", MemoryError, "^$"), ("key", KeyboardInterrupt, "")],
+)
+def test_what_ends_a_thread_or_memory_ends_the_run_as_itself(
+    job: Job, unit: str, error: type[BaseException], said: str
+) -> None:
+    hook, began = threading.excepthook, time.monotonic()
+    with LocalRunner(1) as runner, pytest.raises(error, match=said or None):
+        runner.run(Work(), job, NOTHING, [unit], lambda: None)
+    assert threading.excepthook is hook
+    assert unit == "memory" or time.monotonic() - began < 60
+
+
+def test_beam_leaves_no_folder_and_says_nothing(
+    job: Job,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    temporary = tmp_path_factory.mktemp("tmp")
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    monkeypatch.delenv("HEADRACE_DEBUG", raising=False)
+    for pipeline in (Pipeline.of(Work(), job, NOTHING, [unit]) for unit in ("a", "wrong")):
+        with contextlib.suppress(UserError):
+            pipeline.run()
+    assert list(temporary.rglob("beam-pipeline*")) == []
+    assert [record.name for record in caplog.records if record.name.startswith("apache_beam.runners")] == []

@@ -55,7 +55,7 @@ def test_units_come_back_in_order_from_parts_of_bounded_size(
         paths = write_parts(store, "judge", iter(units))
     read = [list(read_part(store, path)) for path in paths]
     assert [plain(unit) for part in read for unit in part] == [plain(unit) for unit in units]
-    assert paths == sorted(paths) == store.list("judge/work")
+    assert paths == sorted(paths) == store.list("unfinished/judge/work")
     for path, part in zip(paths, read, strict=True):
         assert 1 <= len(part) <= part_units
         assert len(part) == 1 or store.size(path) <= part_bytes  # type: ignore[operator]

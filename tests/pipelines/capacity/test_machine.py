@@ -18,6 +18,7 @@ NEEDED = Estimate(
 def test_what_fits_is_not_refused() -> None:
     require_capacity(NEEDED, Machine(11 * GB, 5 * GB), "out")
     require_capacity(NEEDED, Machine(None, None), "out")
+    require_capacity(NEEDED, Machine(None, None, 4 * GB), "out")
     require_capacity(NEEDED, Machine(3 * GB, 5 * GB), "out", already_bytes=8 * GB)
 
 
@@ -26,6 +27,7 @@ def test_what_fits_is_not_refused() -> None:
     [
         (Machine(9 * GB, 50 * GB), "--out out", "10.0 GB of disk, and 9.0 GB are free", "--sample"),
         (Machine(None, 3 * GB), "--workers", "3 worker.s. need about 4.0 GB of memory, and 3.0 GB", "fewer workers"),
+        (Machine(None, None, 3 * GB), "ulimit -v", "3.2 GB of addresses.*limited to 3.0 GB", "ulimit -v unlimited"),
         (Machine(50 * GB, 4 * GB), "recipe, keys model", "training needs about 5.0 GB", "--no-train"),
     ],
 )

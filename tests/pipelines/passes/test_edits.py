@@ -284,7 +284,7 @@ def test_a_document_that_kills_its_process_fails_alone(
     assert changed == {"http://site.example/7"}
     (url,) = changed
     assert after[url]["reason"] == KILLED_PROCESS
-    assert not list((made.root / "edits").rglob("attempts/*"))
+    assert not list((made.root / "unfinished" / "edits").rglob("*"))
 
 
 def test_what_was_edited_is_told(plain: Any, capsys: pytest.CaptureFixture[str]) -> None:

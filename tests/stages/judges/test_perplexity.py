@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import errno
 import io
 import json
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -154,6 +157,25 @@ def test_a_missing_or_broken_model_is_the_users_to_fix(documents: Batches, tmp_p
     for path, message in ((tmp_path / "absent", "no language model at"), (broken, "KenLM cannot read")):
         with pytest.raises(UserError, match=message):
             judge(documents, ["x"], models={"en": str(path)})
+
+
+def test_a_model_for_which_memory_is_short_is_not_told_as_a_wrong_one(tmp_path: Path) -> None:
+    large = tmp_path / "large.arpa"
+    large.write_text(ARPA.replace("ngram 2=3", f"ngram 2={10**9}"))
+    script = (
+        "import resource, sys\nfrom stages.judges.perplexity import _load\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))\n"
+        "try: _load(sys.argv[1])\n"
+        "except OSError as error: print(error.errno, error.filename)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(large)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[3],
+    )
+    assert done.stdout == f"{errno.ENOMEM} {large}\n"
 
 
 def test_loading_prints_nothing(documents: Batches, model: str, capfd: pytest.CaptureFixture[str]) -> None:
