@@ -27,6 +27,8 @@ EXACT_DUPLICATE = "exact_duplicate"
 NEAR_DUPLICATE = "near_duplicate"
 TOKENIZER = "tokenizer"
 """The last link of a finished run: it drops nothing, and a document may fail in it."""
+OWN_LINKS = (READ, EXACT_DEDUP, NEAR_DEDUP, TOKENIZER, "kept")
+"""What tables of a run already call something, so that no stage may be called so."""
 
 
 def stage_names(recipe: Recipe) -> list[str]:
@@ -118,6 +120,12 @@ def build_edits(workspace: Workspace, fitted: Mapping[str, str]) -> list[Stage]:
 
 
 def _require_distinct(recipe: Recipe, links: Sequence[str]) -> None:
+    if taken := next((name for name in links if name in OWN_LINKS), None):
+        raise UserError(
+            f"the name {taken!r} is taken by headrace itself",
+            place="recipe, key stages",
+            remedy='Give the stage another name with as = "..."',
+        )
     twice = next((name for name in links if links.count(name) > 1), None)
     if twice is None:
         return

@@ -15,7 +15,7 @@ def stages(
 ) -> None:
     """List what readers measure, and the stages that a recipe may name, with their scores, checks and parameters.
 
-    The limits of readers are keys of [[sources]].
+    The limits of readers are keys of each source of a recipe.
     """
     from stages.failing import FAILURES
     from stages.readers import Reading
@@ -24,6 +24,9 @@ def stages(
     reader = describe(Reading)
     # A record has its domain only after it was read.
     del reader["parameters"]["domains"]
+    for parameter in reader["parameters"].values():
+        # Without a limit are only those that differ from source to source.
+        parameter["type"] = parameter["type"].removesuffix(" | None")
     found = [reader, *(describe(stage_class(name)) for name in recipe_stages())]
     if as_json:
         typer.echo(json.dumps(found, indent=1, ensure_ascii=False))

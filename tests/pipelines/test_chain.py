@@ -101,6 +101,10 @@ def test_a_wrong_stage_is_the_users_to_fix(tmp_path: Path, use: dict[str, Any], 
 
 def test_a_stage_twice_is_refused(tmp_path: Path) -> None:
     twice = [{"use": "gopher_quality_v2"}, {"use": "gopher_quality_v2", "min_words": 3}]
+    for name in ("read", "exact_dedup_v1", "near_dedup_v1", "tokenizer", "kept"):
+        own = workspace(tmp_path, stages=[{"use": "gopher_quality_v2", "as": name}])
+        with pytest.raises(UserError, match=f"'{name}' is taken by headrace itself.*another name"):
+            build_chain(own, {})
     with pytest.raises(UserError, match="'gopher_quality_v2' is in the chain twice"):
         build_chain(workspace(tmp_path, stages=twice), {})
     with pytest.raises(UserError, match=r"'sample_v1' is in the chain twice.*The key 'sample' .* adds sample_v1"):
