@@ -212,7 +212,9 @@ def run_of(workspace: Workspace, needed: Collection[str]) -> Run:
 
 def _unfinished(root: str) -> UserError:
     return UserError(
-        "the run in this folder is not finished", place=root, remedy="Run the recipe again; finished work is kept"
+        "the run in this folder is not finished",
+        place=root,
+        remedy=f"Finish it: headrace run {root}; finished work is kept",
     )
 
 

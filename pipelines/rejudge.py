@@ -123,7 +123,7 @@ def with_limits(workspace: Workspace, recipe: Recipe) -> Workspace:
         raise UserError(
             f"'rejudge' moves limits of stages, and {rest[0]!r} is something else",
             place=workspace.store.root,
-            remedy="Change the recipe, and run it again: what depends on it is made anew",
+            remedy=f"Use 'headrace run {workspace.store.root} KEY=VALUE': what depends on it is made anew",
         )
     found = replace(workspace, recipe=recipe, judged=())
     judged, wanted = chain_of(workspace.as_judged()), chain_of(found)
@@ -133,7 +133,7 @@ def with_limits(workspace: Workspace, recipe: Recipe) -> Workspace:
         raise UserError(
             f"stored scores cannot answer this: {why[0]}",
             place=workspace.store.root,
-            remedy="Documents must be judged again for it: change the recipe, and run it",
+            remedy=f"Documents must be judged again for it: headrace run {workspace.store.root} KEY=VALUE",
         )
     return carried(found, workspace.judged or workspace.recipe.stages)
 
