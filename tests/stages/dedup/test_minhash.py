@@ -107,6 +107,17 @@ def test_the_default_bands() -> None:
     assert candidate_probability([0.5, 0.8], 16, 7) == pytest.approx([0.118, 0.977], abs=1e-3)
 
 
+@pytest.mark.parametrize(("least", "recall"), [(0.80, 0.97), (0.85, 0.99)])
+def test_the_default_bands_find_as_many_pairs_as_is_promised(least: float, recall: float) -> None:
+    trials, found, total = 500, 0, 0
+    bands, rows = bands_for(0.8, DEFAULT_PERMUTATIONS)
+    for shared in np.arange(least, 1.0, 0.02):
+        offsets, hashes = pairs_with(float(shared), 100, trials, seed=round(1_000 * shared))
+        keys = band_keys(signatures(offsets, hashes, DEFAULT_PERMUTATIONS, 1), bands, rows).reshape(trials, 2, bands)
+        found, total = found + int((keys[:, 0] == keys[:, 1]).any(axis=1).sum()), total + trials
+    assert found >= recall * total
+
+
 @pytest.mark.parametrize(
     ("threshold", "permutations", "match"),
     [
