@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 
 from pipelines.chain import build_chain, build_edits, fitted_languages, with_defaults
 from pipelines.effects import check_languages, check_names
+from pipelines.late import measures_of
 from pipelines.plan import Plan, load_sources, make_plan
 from pipelines.planning.digests import Digests
 from pipelines.planning.reference import reference_files
@@ -20,7 +23,7 @@ from shards.files import fetch
 from shards.manifest import unfolded_markers
 from shards.marker import small_table
 from shards.store import Store
-from stages.base import link_of
+from stages.base import Stage, early_rules, link_of
 from stages.readers import cut
 
 JUDGE = "judge"
@@ -37,7 +40,8 @@ def check(workspace: Workspace) -> Plan:
     check_names(recipe)
     for position, lm in enumerate(recipe.lm):
         if lm.corpus:
-            reference_files(workspace, lm.corpus, f"recipe, key lm.{position}.corpus")
+            otherwise = ", or name a model file with 'model' instead of 'corpus'"
+            reference_files(workspace, lm.corpus, f"recipe, key lm.{position}.corpus", otherwise)
         elif not fetch(workspace.input_path(lm.model or "")).is_file():
             raise UserError(
                 f"the language model {lm.model!r} is missing",
@@ -55,6 +59,10 @@ def check(workspace: Workspace) -> Plan:
                     f"the file {path!r} is missing", place=f"recipe, stage {link_of(stage)}", remedy="Fix its path"
                 )
         stage.check_files()
+    for measure in measures_of(chain):
+        reference_files(workspace, measure.limit.of, f"recipe, stage {measure.key[0]}")
+    for stage in chain:
+        _require_a_way(stage)
     check_languages(chain, recipe)
     if recipe.tokenizer.file:
         # It is tried in a process of its own, and needs what passes need.
@@ -65,6 +73,28 @@ def check(workspace: Workspace) -> Plan:
     # Whether domains are part of what splits are called is for the stages to say that judge them.
     judged = carried_on(workspace).as_judged()
     return make_plan(judged, known, known_digests(workspace.store, known), cut)
+
+
+def _require_a_way(stage: Stage) -> None:
+    """Check that of no score the least value that stays is more than the greatest."""
+    ends: dict[str, tuple[list[Any], list[Any]]] = {}
+    for rule in early_rules(stage):
+        for bound, said, found in zip(
+            (rule.least, rule.greatest),
+            (rule.check.min, rule.check.max),
+            ends.setdefault(rule.check.score, ([], [])),
+            strict=True,
+        ):
+            if bound is not None and bound.by is None and bound.default is not None:
+                found.append((bound.default, said, rule.score.value_of(bound.default)))
+    for least, greatest in ends.values():
+        for low, high in itertools.product(least, greatest):
+            if low[0] > high[0]:
+                raise UserError(
+                    f"{low[1]} is {low[2]:g}, and {high[1]} is {high[2]:g}: every document would be dropped",
+                    place=f"recipe, stage {link_of(stage)}",
+                    remedy=f"Make {low[1]} at most {high[1]}",
+                )
 
 
 def _spelled(workspace: Workspace) -> Workspace:

@@ -9,8 +9,14 @@ from pipelines.workspace import Workspace
 from shards.errors import UserError
 
 
-def reference_files(workspace: Workspace, corpus: tuple[str, ...], place: str) -> list[str]:
+def reference_files(workspace: Workspace, corpus: tuple[str, ...], place: str, otherwise: str = "") -> list[str]:
     """Return the files of a reference corpus, sorted.
+
+    Args:
+        workspace: the recipe's.
+        corpus: globs.
+        place: where the recipe names them.
+        otherwise: what could be named instead, for the remedy.
 
     Raises:
         UserError: if a glob matches nothing.
@@ -22,7 +28,7 @@ def reference_files(workspace: Workspace, corpus: tuple[str, ...], place: str) -
             raise UserError(
                 f"the reference text {pattern!r} matches no file",
                 place=f"{place}, looked in {workspace.base}",
-                remedy="Fix the pattern, or name a model file with 'model' instead of 'corpus'",
+                remedy=f"Fix the pattern{otherwise}",
             )
         found += matches
     return sorted(set(found))

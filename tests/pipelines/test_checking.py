@@ -28,6 +28,14 @@ def test_the_pass_that_reads_is_called_as_here() -> None:
         (SOURCE.replace("*", "gone"), "gone.jsonl"),
         (SOURCE + '[[stages]]\nuse = "gopher_quality_v2"\nmin_wordz = 3\n', "min_wordz"),
         (SOURCE + '[[stages]]\nuse = "url_blacklist_v1"\nlists = ["gone.txt"]\n', "there is no blacklist at"),
+        (
+            SOURCE + '[[stages]]\nuse = "gopher_quality_v2"\nmin_words = { percentile = 5, of = ["gone.txt"] }\n',
+            "'gone.txt' matches no file",
+        ),
+        (
+            SOURCE + '[[stages]]\nuse = "gopher_quality_v2"\nmin_words = 1000\nmax_words = 100\n',
+            "min_words is 1000, and max_words is 100: every document would be dropped",
+        ),
         (SOURCE + '[[lm]]\nlanguage = "en"\ncorpus = ["gone.txt"]\n', "'gone.txt' matches no file"),
     ],
 )
