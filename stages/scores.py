@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 STEPS: Final = 10_000
 """Steps of a ratio in 1, and of a logarithm in a decade."""
 
-_MOST_STEPS: Final = float(1 << 53)
-"""Up to here a float64 holds every whole number."""
+_MOST_STEPS: Final = float(1 << 50)
+"""Up to here a float64 holds every whole number, and every ratio so that its step comes back from it."""
 
 Values: TypeAlias = npt.NDArray[Any] | pa.Array | Sequence[Any]
 """n measured values: NaN, None or an Arrow null where a document has none."""

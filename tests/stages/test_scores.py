@@ -16,7 +16,7 @@ from stages.scores import STEPS, Category, Count, Log10, Ratio, Score
 
 COUNT, RATIO, LOG10, CATEGORY = Count("c"), Ratio("r"), Log10("l"), Category("k")
 NUMBERS = (COUNT, RATIO, LOG10)
-MOST = 1 << 53
+MOST = 1 << 50
 
 SOME = st.floats(-1e6, 1e6) | st.sampled_from([0.0, -0.0, 0.5, 1.5, 2.5, 0.00005, 0.00015, 0.33335, 1 / 3])
 MISSING = st.sampled_from([None, math.nan])
