@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from shards.files import naming
 from shards.store import FileEntry, Store
 from stages.dedup.order import taken
 
@@ -78,6 +79,10 @@ class Blocks:
             self._spill()
 
     def _spill(self) -> None:
+        with naming(self._folder / "spill.bin"):
+            self._write_spilled()
+
+    def _write_spilled(self) -> None:
         if self._file is None:
             self._file = (self._folder / "spill.bin").open("w+b")
         self._file.seek(self._end)
@@ -106,7 +111,7 @@ class Blocks:
         if self.size(block) <= self._buffer_bytes:
             return np.frombuffer(b"".join(self.pieces(block)), dtype)
         path = self._folder / f"block-{block}.bin"
-        with path.open("wb") as out:
+        with naming(path), path.open("wb") as out:
             for piece in self.pieces(block):
                 out.write(piece)
         mapped = np.asarray(np.memmap(path, dtype, "r"))
@@ -118,7 +123,7 @@ class Blocks:
         """Write the blocks into one file, publish it, and return its entry."""
         heads = np.zeros(self.count, HEAD)
         path = self._folder / "all.blocks"
-        with path.open("wb") as out:
+        with naming(path), path.open("wb") as out:
             at = _HEAD_AT + heads.nbytes
             out.seek(at)
             for block in sorted({*self._held, *self._spilled}):
