@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -80,7 +79,7 @@ class Source:
     wrong_digest: Choice = "keep"
     span: Span | None = None
 
-    @functools.cached_property
+    @property
     def rules(self) -> Rules:
         """What drops a record."""
         numbers = (self.min_status, self.max_status, self.max_record_bytes, self.max_replaced)
