@@ -28,8 +28,7 @@ from stages.html.characters import (
     length_of,
 )
 from stages.html.hints import FOUND, HIDDEN, STATES, hints_of
-from stages.html.lexer import is_letter, lower
-from stages.html.names import TABLE_SIZE
+from stages.html.lexer import bits_of_name, is_letter, lower
 from stages.jit import argument, kernel, subkernel
 
 PARENT, KIND, HINTS, FIRST, LAST, OWN, PATH, SHORT_PATH, ELEMENT_COLUMNS = range(9)
@@ -94,19 +93,6 @@ class Page:
         found = read(page, _MEANINGS, _STATES, _FOUND, _WORDS, out, elements, blocks, spans, stack)
         self.text = out[: found[0]].tobytes()
         self.elements, self.blocks, self.spans = elements[: found[1]], blocks[: found[2]], spans[: found[3]]
-
-
-@subkernel
-def _bits(low, high, length, meanings):
-    if length > 16:
-        return np.int64(0)
-    mixed = np.uint64(low) * np.uint64(0x9E3779B97F4A7C15) ^ np.uint64(high) * np.uint64(0xC2B2AE3D27D4EB4F)
-    slot = np.int64(mixed >> np.uint64(55))
-    while meanings[slot, 0]:
-        if meanings[slot, 0] == low and meanings[slot, 1] == high:
-            return meanings[slot, 2]
-        slot = (slot + 1) % TABLE_SIZE
-    return np.int64(0)
 
 
 @subkernel
@@ -405,7 +391,7 @@ def _start_tag(page, i, words, meanings, states, found, s, out, elements, blocks
     start, end = i, len(page)
     i, low, high = _name(page, i)
     name_end = i
-    bits = _bits(low, high, name_end - start, meanings)
+    bits = bits_of_name(low, high, name_end - start, meanings)
     i = _attributes(page, i, words, states, found, values)
     if bits & el.BREAK:
         _break(s, out, blocks)

@@ -82,9 +82,14 @@ def read_name(page, i, rows):
 @subkernel
 def bits_of(rows, known):
     """Return the bits of the current tag's name from the table ``known``; 0 for names not in it."""
-    if rows[TAG, LENGTH] > 16:
+    return bits_of_name(rows[TAG, LOW], rows[TAG, HIGH], rows[TAG, LENGTH], known)
+
+
+@subkernel
+def bits_of_name(low, high, length, known):
+    """Return the bits of a name, its first 8 bytes and the next 8, from the table ``known``; 0 if it is not in it."""
+    if length > 16:
         return np.int64(0)
-    low, high = rows[TAG, LOW], rows[TAG, HIGH]
     mixed = np.uint64(low) * np.uint64(0x9E3779B97F4A7C15) ^ np.uint64(high) * np.uint64(0xC2B2AE3D27D4EB4F)
     slot = np.int64(mixed >> np.uint64(55))
     while known[slot, 0]:
